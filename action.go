@@ -1,0 +1,197 @@
+package longstop
+
+// Action is the one shape that the command's --json, the HTTP API and every page show. What nobody
+// knows is absent: never null, never a zero that could be read as a value.
+type Action struct {
+	ID          ActionID  `json:"action_id"`
+	Revision    int64     `json:"revision"`
+	SessionID   SessionID `json:"session_id"`
+	RunID       RunID     `json:"run_id,omitempty"`
+	Host        string    `json:"host"`
+	CreatedAt   Time      `json:"created_at"`
+	RequestedBy Requester `json:"requested_by"`
+	Request     Request   `json:"request"`
+
+	IdempotencyKey string   `json:"idempotency_key"`
+	Attempt        int      `json:"attempt"`
+	RetryOf        ActionID `json:"retry_of,omitempty"`
+	EffectToken    string   `json:"effect_token,omitempty"`
+
+	// Alive, Outcome, UnknownBecause and Next are computed by lifecycle.Judge from the facts below.
+	Alive          Alive         `json:"alive"`
+	Outcome        Outcome       `json:"outcome"`
+	UnknownBecause UnknownReason `json:"unknown_because,omitempty"`
+	Next           string        `json:"next,omitempty"`
+
+	Approval    Approval     `json:"approval"`
+	Launch      Launch       `json:"launch"`
+	SSHCommand  SSHCommand   `json:"ssh_command"`
+	Workload    Workload     `json:"workload"`
+	Cancel      Cancel       `json:"cancel"`
+	Observation *Observation `json:"observation,omitempty"`
+	Waits       []Wait       `json:"waits,omitempty"`
+	Retry       *Retry       `json:"retry,omitempty"`
+	Resolution  *Resolution  `json:"resolution,omitempty"`
+	Output      Output       `json:"output,omitzero"`
+
+	CompletionSource string `json:"completion_source,omitempty"` // "owner@web-1", with a final workload
+}
+
+// Requester is who asked.
+type Requester struct {
+	Kind string `json:"kind"` // "operator" or "agent"
+	Name string `json:"name"`
+	Via  string `json:"via"` // "cli", "http", "mcp"
+}
+
+// Request says what to run and how. Exactly one of Argv, ArgvB64 and Script is set. Env holds
+// names alone wherever a request is kept or shown; values travel beside it and are never kept.
+type Request struct {
+	Argv        []string     `json:"argv,omitempty"`
+	ArgvB64     [][]byte     `json:"argv_b64,omitempty"` // instead of Argv, where an argument is not UTF-8
+	Script      string       `json:"script,omitempty"`   // for sh -c
+	StrictShell bool         `json:"strict_shell,omitempty"`
+	Cwd         string       `json:"cwd,omitempty"` // absolute; default the login's home
+	Env         []string     `json:"env,omitempty"`
+	StdinBytes  int64        `json:"stdin_bytes"`
+	StdinSHA256 string       `json:"stdin_sha256,omitempty"`
+	Lifetime    Lifetime     `json:"lifetime"`
+	Owner       OwnerKind    `json:"owner"`
+	BoundaryMin BoundaryKind `json:"boundary_min,omitempty"`
+	Leftover    Leftover     `json:"leftover"`
+	Effect      Effect       `json:"effect"`
+	PTY         bool         `json:"pty"`
+	OwnChannel  bool         `json:"own_channel,omitempty"`
+	Limits      *Limits      `json:"limits,omitempty"`
+	LeaseS      float64      `json:"lease_s,omitempty"`
+	DeadlineS   float64      `json:"deadline_s,omitempty"`
+	GraceS      float64      `json:"grace_s"`
+	Reason      string       `json:"reason,omitempty"`
+	Digest      string       `json:"digest,omitempty"` // "sha256:…", made by the gateway
+}
+
+// Limits are resource limits that the boundary must be able to hold. Zero asks for none.
+type Limits struct {
+	OpenFiles int64 `json:"open_files,omitempty"`
+	Processes int64 `json:"processes,omitempty"`
+	CPUS      int64 `json:"cpu_s,omitempty"`
+	FileBytes int64 `json:"file_bytes,omitempty"`
+}
+
+// Approval is permission to launch.
+type Approval struct {
+	State     ApprovalState `json:"state"`
+	By        string        `json:"by,omitempty"`
+	At        Time          `json:"at,omitzero"`
+	Binds     string        `json:"binds,omitempty"`
+	ExpiresAt Time          `json:"expires_at,omitzero"`
+}
+
+// Launch is the fact about the submit.
+type Launch struct {
+	State   LaunchState `json:"state"`
+	At      Time        `json:"at,omitzero"`
+	Because string      `json:"because,omitempty"` // with rejected or unknown: an error code of the host or the link
+	Message string      `json:"message,omitempty"` // the same in words
+}
+
+// SSHCommand is the fact about the channel that carried the submit. Status only with exited.
+type SSHCommand struct {
+	State   SSHState  `json:"state"`
+	Channel ChannelID `json:"channel,omitempty"`
+	Status  *int      `json:"status,omitempty"`
+	Signal  string    `json:"signal,omitempty"`
+	At      Time      `json:"at,omitzero"`
+	Auth    string    `json:"auth,omitempty"`
+	Key     string    `json:"key,omitempty"`      // "SHA256:…" of the key that authenticated
+	HostKey string    `json:"host_key,omitempty"` // "SHA256:…"
+	Noise   string    `json:"noise,omitempty"`    // what the login shell printed before the first frame, bounded
+}
+
+// Workload is the fact about the work, taken from the host's record and nowhere else.
+type Workload struct {
+	State       WorkloadState `json:"state"`
+	StartedAt   Time          `json:"started_at,omitzero"`
+	FinishedAt  Time          `json:"finished_at,omitzero"`
+	Main        *Main         `json:"main,omitempty"`
+	Writer      *Writer       `json:"writer,omitempty"`
+	Boundary    Boundary      `json:"boundary,omitzero"`
+	Released    []Process     `json:"released,omitempty"`
+	Survivors   []Process     `json:"survivors,omitempty"`
+	Left        []Process     `json:"left,omitempty"`
+	Result      *Result       `json:"result,omitempty"`
+	Cause       Cause         `json:"cause,omitempty"`
+	LostBecause UnknownReason `json:"lost_because,omitempty"`
+	EmptyProven bool          `json:"empty_proven,omitempty"`
+	LaunchError *LaunchError  `json:"launch_error,omitempty"`
+	Lease       *Lease        `json:"lease,omitempty"`
+	DeadlineAt  Time          `json:"deadline_at,omitzero"`
+	Anomalies   []string      `json:"anomalies,omitempty"`
+	// Unsigned says that the record bears no MAC of the run's secret: a successor wrote it.
+	Unsigned bool `json:"unsigned,omitempty"`
+	// Sequence is the record's own, so that an older record never replaces a newer one.
+	Sequence uint64 `json:"sequence,omitempty"`
+}
+
+// Lease is how long a run may go on without word from the gateway.
+type Lease struct {
+	State     LeaseState `json:"state"`
+	RenewedAt Time       `json:"renewed_at,omitzero"`
+	ExpiresAt Time       `json:"expires_at,omitzero"`
+}
+
+// Cancel is the fact about stopping.
+type Cancel struct {
+	State    CancelState `json:"state"`
+	By       string      `json:"by,omitempty"`
+	At       Time        `json:"at,omitzero"`
+	Signal   string      `json:"signal,omitempty"`
+	KilledAt Time        `json:"killed_at,omitzero"`
+	Because  string      `json:"because,omitempty"` // with refused or unconfirmed: why, in words
+}
+
+// Observation is what the gateway last saw of the record, or why it cannot see.
+type Observation struct {
+	At      Time              `json:"at,omitzero"`
+	By      string            `json:"by,omitempty"` // "serve@gateway", "reconcile@gateway"
+	Source  ObservationSource `json:"source"`
+	Because UnknownReason     `json:"because,omitempty"` // why it cannot see now
+	Message string            `json:"message,omitempty"` // the same in words
+	Since   Time              `json:"since,omitzero"`    // since when it cannot
+}
+
+// Wait is a recorded decision to stop waiting. It changes nothing about the work.
+type Wait struct {
+	By       string `json:"by"`
+	GaveUpAt Time   `json:"gave_up_at"`
+}
+
+// Retry says whether a new attempt is allowed, and why not.
+type Retry struct {
+	Allowed bool   `json:"allowed"`
+	Because string `json:"because"`
+}
+
+// Resolution is a reviewer's word about an unknown, beside the facts.
+type Resolution struct {
+	By      string  `json:"by"`
+	At      Time    `json:"at"`
+	Outcome Outcome `json:"outcome"`
+	Reason  string  `json:"reason"`
+}
+
+// Unresolved reports whether new evidence from the host could still change the action.
+func (a *Action) Unresolved() bool {
+	switch a.Launch.State {
+	case LaunchNotAttempted:
+		return a.Approval.State != ApprovalDenied && a.Approval.State != ApprovalExpired && a.Approval.State != ApprovalRevoked
+	case LaunchRejected:
+		return false
+	case LaunchSent, LaunchUnknown:
+		return true
+	}
+	return !a.Workload.State.Final() || a.ReleasedAlive()
+}
+
+// ReleasedAlive reports whether released processes were alive when last seen.
+func (a *Action) ReleasedAlive() bool { return len(a.Workload.Released) > 0 }

@@ -1,0 +1,3 @@
+module github.com/longstop/longstop
+
+go 1.26
