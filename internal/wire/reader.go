@@ -1,0 +1,272 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxBody  = 16 << 20
+	DefaultMaxNoise = 64 << 10
+)
+
+// Options bound a Reader and tell it what to expect.
+type Options struct {
+	// MaxBody is the longest body accepted; 0 is DefaultMaxBody.
+	MaxBody int
+	// MaxNoise is how much of what comes before the first frame is kept; 0 is DefaultMaxNoise. What
+	// comes beyond it is counted and dropped: how long to wait for a frame is the caller's deadline.
+	// Negative: the first byte must begin a frame. Requests are read so, no shell stands before them.
+	MaxNoise int
+	// Nonce is the nonce of the first frame, where the caller knows it: that of a call of its own,
+	// or of the first request on a serve channel. Until a header bears it everything is noise, even
+	// what has the form of a frame, and that header is found wherever it begins in its line (a
+	// start-up file may have printed without a line feed). A header that bears it and is malformed
+	// is an error. Empty: the first line that is a well-formed header begins the first frame.
+	Nonce string
+}
+
+// BadFrame says that what came can not be told from something else. Nothing after it is read.
+type BadFrame struct {
+	Why string
+	Err error // of the transport, where it broke off inside a frame
+}
+
+func (e *BadFrame) Error() string {
+	if e.Err != nil {
+		return "bad frame: " + e.Why + ": " + e.Err.Error()
+	}
+	return "bad frame: " + e.Why
+}
+
+func (e *BadFrame) Unwrap() error { return e.Err }
+
+// Reader reads the frames of one channel. It is strict: once the first frame has begun, every byte
+// belongs to a frame, or the reader is dead and returns the same *BadFrame for ever.
+type Reader struct {
+	in         *bufio.Reader
+	maxBody    int
+	maxNoise   int
+	nonce      string
+	noise      []byte
+	noiseTotal int64
+	begun      bool // the first frame has
+	raw        []byte
+	dead       error
+}
+
+// NewReader reads frames from r.
+func NewReader(r io.Reader, options Options) *Reader {
+	reader := &Reader{in: bufio.NewReaderSize(r, 64<<10), maxBody: options.MaxBody, maxNoise: options.MaxNoise, nonce: options.Nonce}
+	if reader.maxBody <= 0 || reader.maxBody > limitOfBody {
+		reader.maxBody = DefaultMaxBody
+	}
+	if reader.maxNoise == 0 {
+		reader.maxNoise = DefaultMaxNoise
+	}
+	return reader
+}
+
+// Noise returns what came before the first frame, at most MaxNoise bytes of its beginning.
+func (r *Reader) Noise() []byte { return r.noise }
+
+// NoiseTotal counts all bytes that came before the first frame, the dropped ones too.
+func (r *Reader) NoiseTotal() int64 { return r.noiseTotal }
+
+// Raw returns the exact bytes of the last frame, header and trailer included, or of as much of it
+// as came before an error. They are not reused.
+func (r *Reader) Raw() []byte { return r.raw }
+
+// Next returns the next frame's nonce and body. It returns io.EOF where the channel ends between
+// frames, or before the first one; the transport's own error where that breaks between frames; and
+// *BadFrame for anything that is not a whole frame. Body is not reused.
+func (r *Reader) Next() (nonce string, body []byte, err error) {
+	if r.dead != nil {
+		return "", nil, r.dead
+	}
+	r.raw = nil
+	nonce, body, err = r.next()
+	if err != nil {
+		r.dead = err
+	}
+	return nonce, body, err
+}
+
+func (r *Reader) next() (string, []byte, error) {
+	var header []byte
+	var err error
+	if r.begun || r.maxNoise < 0 {
+		header, err = r.header()
+	} else {
+		header, err = r.firstHeader()
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	r.begun = true
+	r.raw = header
+	nonce, length, err := parseHeader(header)
+	if err != nil {
+		return "", nil, &BadFrame{Why: err.Error()}
+	}
+	if r.nonce != "" && r.nonce != nonce {
+		return "", nil, &BadFrame{Why: "the first frame bears another nonce than was asked for"}
+	}
+	r.nonce = ""
+	if length > r.maxBody {
+		return "", nil, &BadFrame{Why: fmt.Sprintf("a body of %d bytes, over the limit of %d", length, r.maxBody)}
+	}
+	if err := r.fill(len(header) + length + trailerLen); err != nil {
+		return "", nil, err
+	}
+	body := r.raw[len(header) : len(header)+length : len(header)+length]
+	if !bytes.Equal(r.raw[len(header)+length:], appendTrailer(nil, nonce)) {
+		return "", nil, &BadFrame{Why: "the body does not end in its END line: its length is wrong, or something was inserted"}
+	}
+	return nonce, body, nil
+}
+
+// header reads the line that must be the next header.
+func (r *Reader) header() ([]byte, error) {
+	if _, err := r.in.Peek(1); err != nil {
+		return nil, err
+	}
+	// No further than a header can be long: rubbish without a line feed is not waited for.
+	line := make([]byte, 0, maxHeader)
+	for len(line) < maxHeader {
+		c, err := r.in.ReadByte()
+		if err != nil {
+			r.raw = line
+			return nil, &BadFrame{Why: "the channel ended inside a header", Err: unlessEOF(err)}
+		}
+		line = append(line, c)
+		if n := len(line); c == '\n' || n <= len(frameMagic) && line[n-1] != frameMagic[n-1] {
+			break
+		}
+	}
+	if _, _, err := parseHeader(line); err != nil {
+		r.raw = line
+		return nil, &BadFrame{Why: "bytes between frames or a broken header: " + err.Error()}
+	}
+	return line, nil
+}
+
+// firstHeader passes over noise to the first header. A header ends in a line feed and is at most
+// maxHeader long, so that the end of each line is all there is to look at.
+func (r *Reader) firstHeader() ([]byte, error) {
+	var carried []byte // the end of a line that is longer than the buffer
+	atStart := true    // carried begins where a line does
+	for {
+		part, err := r.in.ReadSlice('\n')
+		line := append(carried, part...)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			cut := len(line) - maxHeader
+			r.keepNoise(line[:cut])
+			carried, atStart = bytes.Clone(line[cut:]), false
+			continue
+		case err != nil:
+			r.keepNoise(line)
+			return nil, err
+		}
+		at, err := r.findHeader(line, atStart)
+		if err != nil {
+			r.raw = bytes.Clone(line)
+			return nil, err
+		}
+		if at >= 0 {
+			r.keepNoise(line[:at])
+			return bytes.Clone(line[at:]), nil
+		}
+		r.keepNoise(line)
+		carried, atStart = nil, true
+	}
+}
+
+// findHeader returns where in a whole line of noise the first header begins, or -1.
+func (r *Reader) findHeader(line []byte, atStart bool) (int, error) {
+	at := bytes.LastIndex(line, []byte(frameMagic))
+	if at < 0 {
+		return -1, nil
+	}
+	nonce, _, err := parseHeader(line[at:])
+	switch {
+	case r.nonce == "":
+		if err == nil && at == 0 && atStart {
+			return 0, nil
+		}
+		return -1, nil
+	case err == nil && nonce == r.nonce:
+		return at, nil
+	case bytes.HasPrefix(line[at+len(frameMagic):], []byte(r.nonce)):
+		return -1, &BadFrame{Why: err.Error()}
+	}
+	return -1, nil
+}
+
+func (r *Reader) keepNoise(b []byte) {
+	r.noiseTotal += int64(len(b))
+	if room := r.maxNoise - len(r.noise); room > 0 {
+		r.noise = append(r.noise, b[:min(room, len(b))]...)
+	}
+}
+
+// fill reads until raw has size bytes. It grows with what has come, never with what a header
+// promises, so that a length alone costs no memory.
+func (r *Reader) fill(size int) error {
+	const step = 2 << 20
+	for len(r.raw) < size {
+		have := len(r.raw)
+		want := min(size, have+max(step, have))
+		grown := make([]byte, want)
+		copy(grown, r.raw)
+		n, err := io.ReadFull(r.in, grown[have:])
+		r.raw = grown[:have+n]
+		if err != nil {
+			return &BadFrame{Why: fmt.Sprintf("the channel ended %d bytes before the frame did", size-len(r.raw)), Err: unlessEOF(err)}
+		}
+	}
+	return nil
+}
+
+func unlessEOF(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
+}
+
+// ErrNoFrame says that a call ended without any frame: something else ran, or nothing did.
+var ErrNoFrame = errors.New("no frame came")
+
+// ReadOne reads the answer of a call that has a channel to itself: the one frame that bears nonce,
+// then the end. What stands after the frame, be it a second frame of the same nonce, is refused.
+// The reader is returned for its Noise and Raw, also with an error; a channel that ended without a
+// frame is ErrNoFrame.
+func ReadOne(in io.Reader, nonce string, options Options) (body []byte, r *Reader, err error) {
+	options.Nonce = nonce
+	r = NewReader(in, options)
+	_, body, err = r.Next()
+	if err == io.EOF {
+		return nil, r, ErrNoFrame
+	}
+	if err != nil {
+		return nil, r, err
+	}
+	raw := r.raw
+	again, _, err := r.Next()
+	r.raw = raw
+	switch {
+	case err == io.EOF:
+		return body, r, nil
+	case err != nil:
+		return nil, r, err
+	case again == nonce:
+		return nil, r, &BadFrame{Why: "two frames for one nonce"}
+	}
+	return nil, r, &BadFrame{Why: "a second frame on a channel of one answer"}
+}
