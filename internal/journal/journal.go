@@ -1,0 +1,68 @@
+// Package journal is the log of everything that Longstop learnt or was about to do: what an entry
+// is, its bytes, and the transparency log (RFC 6962, golang.org/x/mod/sumdb/tlog) whose leaves the
+// entries are. It is pure. Storage (internal/store/sqlite) keeps what Tree and Encode give it; the
+// gateway decides what is an entry.
+//
+// The rule it keeps: an entry has exactly one form in bytes, and that form is what is hashed.
+package journal
+
+import (
+	"encoding/json"
+
+	"github.com/longstop/longstop"
+)
+
+// Entry is one leaf of the log. Empty fields do not apply to it.
+type Entry struct {
+	Index     int64 // its place in the log, from 0; given by the store
+	At        longstop.Time
+	Kind      Kind
+	ActionID  longstop.ActionID
+	SessionID longstop.SessionID
+	RunID     longstop.RunID
+	Host      string
+	By        string          // who caused it, in the gateway's words: "operator anna", "serve@gateway"
+	Raw       []RawDigest     // bytes kept beside the log
+	Body      json.RawMessage // what Kind says more, as JSON; kept exactly as given
+}
+
+// RawDigest stands in an entry for bytes kept beside the log, which may be deleted one day without
+// breaking it. Without the salt, which goes with the bytes, it says nothing about them.
+type RawDigest struct {
+	Kind   string // what the bytes are, in lower case and underscores: "submit_answer"
+	Bytes  int64  // how many came over the wire; the store may have kept fewer
+	Digest string // "sha256:" and 64 hexadecimal digits, of the salt and the kept bytes
+}
+
+// Kind says what an entry is about.
+type Kind string
+
+const (
+	HostEnrolled      Kind = "host_enrolled"      // a host was enrolled, or enrolled anew
+	HostRemoved       Kind = "host_removed"       // a host was taken out
+	HostRefused       Kind = "host_refused"       // enrolment or a connection was refused: key, login, folder, identity
+	Requested         Kind = "requested"          // someone asked for an action
+	LaunchIntended    Kind = "launch_intended"    // a submit is about to go out
+	LaunchAnswered    Kind = "launch_answered"    // a submit was answered, or refused before it went out
+	LaunchUnanswered  Kind = "launch_unanswered"  // a submit may have gone out and no readable answer came
+	Observed          Kind = "observed"           // a host's record was applied to an action
+	Contradiction     Kind = "contradiction"      // a record says other than a final state that stands
+	CancelRequested   Kind = "cancel_requested"   // someone asked for an action to be stopped
+	CancelDelivered   Kind = "cancel_delivered"   // the host took the cancel and has not finished it
+	CancelAnswered    Kind = "cancel_answered"    // the host confirmed the cancel, refused it, or it came too late
+	CancelUnconfirmed Kind = "cancel_unconfirmed" // a cancel may have gone out and no readable answer came
+	LeaseLost         Kind = "lease_lost"         // the host's lease on a run ran out or could not be renewed
+	LeaseRegained     Kind = "lease_regained"     // renewals reach the host again
+	Unreachable       Kind = "unreachable"        // a host stopped answering
+	Reachable         Kind = "reachable"          // a host answers again
+	ReconcileIntended Kind = "reconcile_intended" // a host is about to be asked what became of an action
+	KeyFound          Kind = "key_found"          // the run of an unanswered submit was found by its key
+	KeyVoided         Kind = "key_voided"         // the key of an unanswered submit was burnt: nothing will start
+	UnclaimedRun      Kind = "unclaimed_run"      // a host holds a run that no action claims
+	WaitGivenUp       Kind = "wait_given_up"      // someone stopped waiting; the work goes on
+	ChannelOpened     Kind = "channel_opened"     // an SSH channel was opened
+	ChannelClosed     Kind = "channel_closed"     // an SSH channel ended, and how
+	RetentionApplied  Kind = "retention_applied"  // runs or raw bytes were removed as retention allows
+	GatewayStarted    Kind = "gateway_started"    // a gateway began to work on this log
+	GatewayStopped    Kind = "gateway_stopped"    // a gateway stopped in good order
+)
