@@ -1,0 +1,3 @@
+// Package hosts holds the acceptance tests: the built commands, driven as a person drives them,
+// against real hosts (test/rig). They are built with the tag hosts; `make hosts` runs them.
+package hosts
