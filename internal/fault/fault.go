@@ -1,0 +1,12 @@
+// Package fault marks the steps at which a process of Longstop can be made to die, stop or dawdle
+// in tests. Without the build tag "faults" its functions are empty and vanish: no release binary
+// can be told to fail.
+//
+// With the tag, the environment says what happens where:
+//
+//	LONGSTOP_FAULT="point[:n]=kill|stop|delay:ms[,…]"   at the n-th pass (default the first) of a point
+//	LONGSTOP_FLUSH_DELAY_MS=2                           before every flush
+//	LONGSTOP_FLUSH_LOG=/path                            a line "pid point" for every flush
+//
+// A point is named by the package that passes it, as "record.finish.renamed".
+package fault
