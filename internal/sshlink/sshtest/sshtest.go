@@ -1,30 +1,83 @@
 // Package sshtest gives tests a real sshd on loopback, with keys, configuration and port of its
-// own, and a link to it that can be frozen and cut.
+// own, and a link to it that can be frozen and cut. It is package loopback, bound to a test.
 package sshtest
 
-import "testing"
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/longstop/longstop/internal/sshlink/loopback"
+)
 
 // Options of a server. The zero value is a plain one.
-type Options struct {
-	MaxSessions  int      // 0: sshd's default, 10
-	ForceCommand string   // runs instead of what was asked for
-	Extra        []string // further lines of sshd_config
-	ClientExtra  []string // further lines of the client's Host block
+type Options = loopback.Options
+
+// Server is a running server.
+type Server = loopback.Server
+
+// Proxy is a link that can be frozen and cut.
+type Proxy = loopback.Proxy
+
+// Start runs a server until the test ends; whoever logs in is whom the test runs as. Without
+// Options.Go it is OpenSSH's sshd, and the test is skipped, saying so, where there is none. Its
+// log is shown if the test fails.
+func Start(t testing.TB, o Options) *Server {
+	t.Helper()
+	if _, found := loopback.FindSSHD(); !found && !o.Go {
+		t.Skip("needs OpenSSH's sshd: apt-get install openssh-server")
+	}
+	s, err := loopback.Start(t.Context(), ShortDir(t), o)
+	if err != nil {
+		t.Fatalf("start an SSH server: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Errorf("stop the SSH server: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("log of the SSH server %s:\n%s", s.Addr, s.Log())
+		}
+	})
+	return s
 }
 
-// Server is a running sshd.
-type Server struct {
-	Alias     string // the name in SSHConfig: ssh -F SSHConfig Alias
-	SSHConfig string // absolute path of a configuration with the one Host block
-	Addr      string // "127.0.0.1:port"
-	Dir       string // keys, configuration and log
-
-	KeyPath    string // private key that may log in
-	KeyFP      string // "SHA256:…" of it
-	HostKeyFP  string // "SHA256:…"
-	KnownHosts string // path of the known_hosts file that knows the host key
+// NewProxy puts a link in front of an address until the test ends; Server.Via writes the
+// configuration that goes through it.
+func NewProxy(t testing.TB, to string) *Proxy {
+	t.Helper()
+	p, err := loopback.NewProxy(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
 }
 
-// Start runs an sshd until the test ends, and logs in as the user the test runs as. Tests that
-// cannot have one (no sshd, not root) are skipped, saying so.
-func Start(t testing.TB, o Options) *Server { t.Helper(); return nil }
+// ShortDir is a folder of the test's own whose path leaves room for a socket's name, which
+// t.TempDir, named after the test, may not.
+func ShortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ls")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("remove %s: %v", dir, err)
+		}
+	})
+	return dir
+}
+
+// Eventually polls until a condition holds, for events that nothing announces (a process in the
+// process table, a line in another's log), and fails the test after a generous bound.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	const bound = 20 * time.Second
+	for end := time.Now().Add(bound); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", bound, what)
+		}
+	}
+}
