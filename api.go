@@ -1,9 +1,14 @@
 package longstop
 
+import "time"
+
 // What the HTTP API takes and gives beside actions; client and api share it.
 
 // APIVersion is the version of the HTTP API that a client and a gateway must agree on.
 const APIVersion = 1
+
+// APIHeader is the header in which both sides of every exchange name their APIVersion.
+const APIHeader = "Longstop-Api"
 
 // RunRequest is the body of POST /api/v1/actions. Zero fields of Request take their defaults.
 type RunRequest struct {
@@ -99,10 +104,15 @@ type DaemonStatus struct {
 //	<kind> <offset> <length>\n<length bytes>
 //
 // where kind is "stdout" or "stderr" (bytes of that stream from that offset), "action" (the action
-// as JSON, at every revision), "note" (a line of progress for people) or "error" (an Error as
-// JSON, the last event). The last event of a followed action is its final "action", after all
-// output that can still be read.
+// as JSON, at every revision), "note" (a line of progress for people), "beat" (nothing: the other
+// side lives; at least one event each FollowBeatEvery) or "error" (an Error as JSON, the last
+// event). The last event of a followed action is its final "action", after all output that can
+// still be read. Exchanges that end with something else (enrolling, cancelling, …) end with a
+// "result", its JSON. A stream that ends without its last event was cut.
 const FollowType = "application/vnd.longstop.follow"
+
+// FollowBeatEvery is the longest silence of a follow stream whose other side lives.
+const FollowBeatEvery = 3 * time.Second
 
 // FollowKind is the kind of one follow event.
 type FollowKind string
@@ -113,7 +123,36 @@ const (
 	FollowAction FollowKind = "action"
 	FollowNote   FollowKind = "note"
 	FollowError  FollowKind = "error"
+	FollowResult FollowKind = "result"
+	FollowBeat   FollowKind = "beat"
 )
+
+// Problem is an error answer (RFC 9457), with Content-Type ProblemType.
+type Problem struct {
+	Type     string   `json:"type"` // "urn:longstop:" and the code
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Detail   string   `json:"detail"` // what and why
+	Code     Code     `json:"code"`
+	Hint     string   `json:"hint,omitempty"` // the next command
+	ActionID ActionID `json:"action_id,omitempty"`
+	Noise    string   `json:"noise,omitempty"`
+}
+
+// ProblemType is the Content-Type of a Problem.
+const ProblemType = "application/problem+json"
+
+// GiveUp is the body of POST /api/v1/actions/{id}/waits: somebody stopped waiting.
+type GiveUp struct {
+	By string `json:"by"`
+}
+
+// RawAnswer is what came over the wire about an action, as it came: GET /api/v1/actions/{id}/raw.
+type RawAnswer struct {
+	Kind  string `json:"kind"` // "submit_answer", "record", …
+	At    Time   `json:"at"`
+	Bytes []byte `json:"bytes"`
+}
 
 // JournalEntry is one entry of the journal as shown: GET /api/v1/journal.
 type JournalEntry struct {

@@ -29,6 +29,7 @@ const (
 	CodeUnreadable      Code = "unreadable_record" // torn, altered, failed its MAC, or not of this format
 	CodeBadAnswer       Code = "bad_answer"        // a frame that could be taken for another one
 	CodeVersionMismatch Code = "version_mismatch"  //
+	CodeStopped         Code = "stopped"           // the gateway was asked to end; runs go on
 	CodeInternal        Code = "internal"          // our own fault
 )
 
@@ -62,6 +63,7 @@ var Codes = map[Code]CodeInfo{
 	CodeUnreadable:      {502, ExitUnknown},
 	CodeBadAnswer:       {502, ExitUnknown},
 	CodeVersionMismatch: {409, ExitOurs},
+	CodeStopped:         {503, ExitStillRunning},
 	CodeInternal:        {500, ExitOurs},
 }
 

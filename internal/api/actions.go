@@ -1,0 +1,233 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/gateway"
+)
+
+// The bounds of GET /api/v1/actions/{id}/wait.
+const (
+	defaultWait = 30 * time.Second
+	longestWait = 10 * time.Minute
+)
+
+func (s *Server) spoolStdin(w http.ResponseWriter, r *http.Request) error {
+	if err := queryOf(r).check(); err != nil {
+		return err
+	}
+	stdin, err := s.gateway.SpoolStdin(r.Context(), r.Body)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusCreated, stdin)
+}
+
+func (s *Server) actions(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	f := gateway.ActionFilter{
+		All: q.flag("all"), Host: q.text("host"), Session: longstop.SessionID(q.text("session")),
+		Limit: int(q.number("limit", 100, 1, 10_000)), Before: longstop.ActionID(q.text("before")),
+	}
+	if err := q.check(); err != nil {
+		return err
+	}
+	list, err := s.gateway.Actions(r.Context(), f)
+	if err != nil {
+		return err
+	}
+	if list == nil {
+		list = []longstop.Action{}
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+func (s *Server) action(w http.ResponseWriter, r *http.Request) error {
+	if err := queryOf(r).check(); err != nil {
+		return err
+	}
+	a, err := s.gateway.Action(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, a)
+}
+
+func (s *Server) wait(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	limit := q.milliseconds("timeout_ms", defaultWait, longestWait)
+	if err := q.check(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
+	defer context.AfterFunc(s.stopping, cancel)()
+	a, err := s.gateway.Wait(ctx, r.PathValue("id"))
+	// The end of the wait is an answer: the action as it is.
+	if err != nil && (ctx.Err() == nil || a.ID == "") {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, a)
+}
+
+func (s *Server) giveUp(w http.ResponseWriter, r *http.Request) error {
+	var body longstop.GiveUp
+	if err := firstOf(queryOf(r).check(), func() error { return readJSON(w, r, &body) }); err != nil {
+		return err
+	}
+	by := asker(r).Name
+	if body.By != "" {
+		by += " (" + body.By + ")"
+	}
+	a, err := s.gateway.RecordWait(r.Context(), r.PathValue("id"), by)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, a)
+}
+
+func (s *Server) inspect(w http.ResponseWriter, r *http.Request) error {
+	if err := queryOf(r).check(); err != nil {
+		return err
+	}
+	answer, err := s.gateway.Inspect(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if answer.Processes == nil {
+		answer.Processes = []longstop.Process{}
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+func (s *Server) raw(w http.ResponseWriter, r *http.Request) error {
+	if err := queryOf(r).check(); err != nil {
+		return err
+	}
+	list, err := s.gateway.Raw(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	shown := make([]longstop.RawAnswer, len(list))
+	for i, raw := range list {
+		shown[i] = longstop.RawAnswer(raw)
+	}
+	return writeJSON(w, http.StatusOK, shown)
+}
+
+func (s *Server) cancel(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	follow := q.flag("follow")
+	if err := firstOf(q.check(), func() error { return noBody(r) }); err != nil {
+		return err
+	}
+	return s.told(w, r, follow, http.StatusOK, func(note func(string)) (any, error) {
+		return s.gateway.Cancel(r.Context(), r.PathValue("id"), asker(r), note)
+	})
+}
+
+func (s *Server) reconcile(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	follow := q.flag("follow")
+	if err := firstOf(q.check(), func() error { return noBody(r) }); err != nil {
+		return err
+	}
+	return s.told(w, r, follow, http.StatusOK, func(func(string)) (any, error) {
+		return s.gateway.Reconcile(r.Context(), r.PathValue("id"))
+	})
+}
+
+func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	f := gateway.JournalFilter{
+		Action: longstop.ActionID(q.text("action")), After: q.number("after", -1, -1, 1<<62), Limit: int(q.number("limit", 100, 1, 10_000)),
+	}
+	if err := q.check(); err != nil {
+		return err
+	}
+	if f.Action != "" { // a shortened id is welcome here too
+		a, err := s.gateway.Action(r.Context(), string(f.Action))
+		if err != nil {
+			return err
+		}
+		f.Action = a.ID
+	}
+	list, err := s.gateway.Journal(r.Context(), f)
+	if err != nil {
+		return err
+	}
+	if list == nil {
+		list = []longstop.JournalEntry{}
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+// output sends raw bytes of one stream, from an offset: what there is now, or all to come. The
+// first answer of the host decides between bytes and a problem; a failure after it cuts the
+// connection, so that nobody takes a part for the whole.
+func (s *Server) output(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	stream, follow, offset := q.text("stream"), q.flag("follow"), q.number("offset", 0, 0, 1<<62)
+	if err := q.check(); err != nil {
+		return err
+	}
+	if stream == "" {
+		stream = "stdout"
+	}
+	if stream != "stdout" && stream != "stderr" {
+		return usage("stream is stdout or stderr")
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.stopping, cancel)()
+	id, sent, retry := r.PathValue("id"), false, pause{}
+	for {
+		wait := time.Duration(0)
+		if follow {
+			wait = longPoll
+		}
+		answer, err := s.gateway.Output(ctx, id, stream, offset, 0, wait, nil)
+		if err != nil {
+			if !sent {
+				return err
+			}
+			if follow && longstop.CodeOf(err) == longstop.CodeUnreachable && retry.wait(ctx) == nil {
+				continue
+			}
+			panic(http.ErrAbortHandler)
+		}
+		if !sent {
+			sent = true
+			w.Header().Set("Content-Type", "application/octet-stream")
+			w.Header().Set("Longstop-Offset", strconv.FormatInt(answer.Offset, 10))
+		}
+		retry = pause{}
+		if _, err := w.Write(answer.Data); err != nil {
+			return nil
+		}
+		http.NewResponseController(w).Flush()
+		offset = answer.Offset + int64(len(answer.Data))
+		if answer.End || (!follow && offset >= answer.Total) {
+			return nil
+		}
+	}
+}
+
+// pause is a growing wait between attempts at something that may fail at once.
+type pause struct{ next time.Duration }
+
+func (p *pause) wait(ctx context.Context) error {
+	p.next = min(max(2*p.next, 100*time.Millisecond), 5*time.Second)
+	timer := time.NewTimer(p.next)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

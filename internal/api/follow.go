@@ -1,0 +1,265 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/gateway"
+)
+
+// longPoll is how long one look at a stream waits at the host for more.
+const longPoll = 20 * time.Second
+
+// stream writes one follow stream (longstop.FollowType). Its methods may be called at once by many;
+// after the first failed write, or the last event, all of them do nothing.
+type stream struct {
+	w     http.ResponseWriter
+	flush func() error
+	gone  context.CancelFunc // called when a write fails: who reads it has gone
+
+	mu   sync.Mutex
+	head []byte
+	over bool
+	last time.Time
+}
+
+func (s *Server) newStream(w http.ResponseWriter, gone context.CancelFunc) *stream {
+	w.Header().Set("Content-Type", longstop.FollowType)
+	w.WriteHeader(http.StatusOK)
+	return &stream{w: w, flush: http.NewResponseController(w).Flush, gone: gone}
+}
+
+func (st *stream) send(kind longstop.FollowKind, offset int64, data []byte, last bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.over {
+		return
+	}
+	st.over, st.last = last, time.Now()
+	head := append(append(st.head[:0], kind...), ' ')
+	head = append(strconv.AppendInt(head, offset, 10), ' ')
+	head = append(strconv.AppendInt(head, int64(len(data)), 10), '\n')
+	st.head = head
+	_, err := st.w.Write(head)
+	if err == nil && len(data) > 0 {
+		_, err = st.w.Write(data)
+	}
+	if err == nil && !last { // the end of the answer flushes by itself
+		err = st.flush()
+	}
+	if err != nil {
+		st.over = true
+		st.gone()
+	}
+}
+
+func (st *stream) json(kind longstop.FollowKind, v any, last bool) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		st.fail(err)
+		return
+	}
+	st.send(kind, 0, data, last)
+}
+
+// close ends the stream: w may not be touched once its handler has returned.
+func (st *stream) close() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.over = true
+}
+
+func (st *stream) note(text string) { st.send(longstop.FollowNote, 0, []byte(text), false) }
+func (st *stream) fail(err error)   { st.json(longstop.FollowError, asError(err), true) }
+
+// beats sends a beat wherever the stream was silent for a while, until ctx ends.
+func (st *stream) beats(ctx context.Context, every time.Duration) {
+	ticker := time.NewTicker(every / 2)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			st.mu.Lock()
+			silent := now.Sub(st.last)
+			st.mu.Unlock()
+			if silent >= every/2 {
+				st.send(longstop.FollowBeat, 0, nil, false)
+			}
+		}
+	}
+}
+
+// told runs something that takes its time: with follow as notes and a result or error, without as
+// one answer.
+func (s *Server) told(w http.ResponseWriter, r *http.Request, follow bool, status int, do func(note func(string)) (any, error)) error {
+	if !follow {
+		result, err := do(func(string) {})
+		if err != nil {
+			return err
+		}
+		return writeJSON(w, status, result)
+	}
+	ctx, gone := context.WithCancel(r.Context())
+	defer gone()
+	st := s.newStream(w, gone)
+	var beating sync.WaitGroup
+	beating.Go(func() { st.beats(ctx, s.beat) })
+	result, err := do(st.note)
+	if err != nil {
+		st.fail(err)
+	} else {
+		st.json(longstop.FollowResult, result, true)
+	}
+	gone()
+	st.close()
+	beating.Wait()
+	return nil
+}
+
+// run launches. Without follow the answer is the action once the launch is accepted, rejected or
+// unknown; with it, everything from its first moment on.
+func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	follow := q.flag("follow")
+	from := offsets(q)
+	var req longstop.RunRequest
+	if err := firstOf(q.check(), func() error { return readJSON(w, r, &req) }); err != nil {
+		return err
+	}
+	if !follow {
+		a, err := s.gateway.Run(r.Context(), req, asker(r), gateway.Told{})
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Location", "/api/v1/actions/"+string(a.ID))
+		return writeJSON(w, http.StatusCreated, a)
+	}
+	return s.following(w, r, from, func(ctx context.Context, f *follower) (longstop.Action, error) {
+		a, err := s.gateway.Run(ctx, req, asker(r), gateway.Told{Note: f.note, Action: func(a longstop.Action) { f.saw(a) }})
+		if err != nil && a.ID != "" && !settled(&a) {
+			// The launch is unknown: that is a state of the action, asked about until it is known.
+			f.note(asError(err).Error())
+			err = nil
+		}
+		return a, err
+	})
+}
+
+func (s *Server) follow(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	from := offsets(q)
+	if err := q.check(); err != nil {
+		return err
+	}
+	a, err := s.gateway.Action(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return s.following(w, r, from, func(context.Context, *follower) (longstop.Action, error) { return a, nil })
+}
+
+// offsets are where a follow stream begins, per output stream; -1 leaves one out.
+func offsets(q *query) [2]int64 {
+	return [2]int64{q.number("stdout", -1, -1, 1<<62), q.number("stderr", -1, -1, 1<<62)}
+}
+
+// following sends a follow stream of the action that begin returns.
+func (s *Server) following(w http.ResponseWriter, r *http.Request, from [2]int64, begin func(context.Context, *follower) (longstop.Action, error)) error {
+	ctx, gone := context.WithCancel(r.Context())
+	f := &follower{server: s, stream: s.newStream(w, gone), ctx: ctx, from: from}
+	f.tasks.Go(func() { f.beats(ctx, s.beat) })
+	stopStopping := context.AfterFunc(s.stopping, func() {
+		f.fail(stopped())
+		gone()
+	})
+	a, err := begin(ctx, f)
+	if err == nil {
+		err = f.follow(a)
+	}
+	if err != nil {
+		f.fail(err)
+	}
+	gone()
+	stopStopping()
+	f.close()
+	f.tasks.Wait()
+	return nil
+}
+
+func stopped() error {
+	return &longstop.Error{Code: longstop.CodeStopped, Message: "the gateway was stopped; runs go on without it until their leases end",
+		Hint: "longstop daemon start"}
+}
+
+// settled reports whether a follower has seen the last of an action: nothing that may still happen
+// to its work will come. (A finished run's released processes may live on.)
+func settled(a *longstop.Action) bool { return !a.Unresolved() || a.Workload.State.Final() }
+
+// follower is one follow stream of one action.
+type follower struct {
+	*stream
+	server *Server
+	ctx    context.Context
+	tasks  sync.WaitGroup
+	from   [2]int64
+
+	sawMu    sync.Mutex
+	revision int64
+}
+
+// saw sends an action unless this or a later revision was sent.
+func (f *follower) saw(a longstop.Action) {
+	f.sawMu.Lock()
+	defer f.sawMu.Unlock()
+	if a.Revision <= f.revision || settled(&a) {
+		return
+	}
+	f.revision = a.Revision
+	f.json(longstop.FollowAction, a, false)
+}
+
+// follow sends the action at each revision and its output, and last the settled action, once all
+// output was sent that it has.
+func (f *follower) follow(a longstop.Action) error {
+	changes, err := f.server.gateway.Watch(f.ctx, string(a.ID))
+	if err != nil {
+		return err
+	}
+	var pumps *pumps
+	defer func() {
+		if pumps != nil {
+			pumps.abandon()
+		}
+	}()
+	for !settled(&a) {
+		f.saw(a)
+		if pumps == nil && a.Launch.State == longstop.LaunchAccepted {
+			pumps = f.pump(string(a.ID))
+		}
+		next, open := <-changes
+		if !open {
+			if f.ctx.Err() != nil {
+				return f.ctx.Err()
+			}
+			return stopped()
+		}
+		a = next
+	}
+	if a.Launch.State == longstop.LaunchAccepted {
+		if pumps == nil {
+			pumps = f.pump(string(a.ID))
+		}
+		if err := pumps.finish(a.Output); err != nil {
+			return err
+		}
+	}
+	f.json(longstop.FollowAction, a, true)
+	return nil
+}

@@ -1,0 +1,323 @@
+// Package client speaks the gateway's HTTP API over its Unix socket, and starts the gateway where
+// none runs. It owns where the gateway lives (Home), how one is started (Start) and the exchange
+// itself; it decides nothing about actions. It must stay light: every `longstop` command pays for
+// its start.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/url"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/longstop/longstop"
+)
+
+// Client is one gateway's client. The zero OnAbsent leaves an absent gateway absent.
+type Client struct {
+	Home Home
+	// OnAbsent is called when nobody listens; nil error: try once more.
+	OnAbsent func(ctx context.Context) error
+}
+
+// ErrAbsent says that no gateway runs. Nothing was asked of anyone.
+var ErrAbsent = errors.New("no gateway runs")
+
+func (c *Client) connect(ctx context.Context) (net.Conn, error) {
+	conn, err := dial(ctx, c.Home.Socket())
+	if !absent(err) {
+		return conn, dialError(err, c.Home)
+	}
+	if c.OnAbsent == nil {
+		return nil, ErrAbsent
+	}
+	if err := c.OnAbsent(ctx); err != nil {
+		return nil, err
+	}
+	conn, err = dial(ctx, c.Home.Socket())
+	return conn, dialError(err, c.Home)
+}
+
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+func dialError(err error, home Home) error {
+	var known *longstop.Error
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	return &longstop.Error{Code: longstop.CodeInternal, Message: "cannot reach the gateway on " + home.Socket(), Err: err,
+		Hint: "longstop doctor"}
+}
+
+// do makes one exchange and refuses an answer of another API version or one that is an error.
+func (c *Client) do(ctx context.Context, q request) (*response, error) {
+	conn, err := c.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := send(ctx, conn, q)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.check(r); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (c *Client) check(r *response) error {
+	if r.api == "" {
+		return &longstop.Error{Code: longstop.CodeVersionMismatch,
+			Message: "what listens on " + c.Home.Socket() + " is not a Longstop gateway", Hint: "longstop doctor"}
+	}
+	if r.status >= 300 {
+		return r.problem()
+	}
+	if r.api != strconv.Itoa(longstop.APIVersion) {
+		return &longstop.Error{Code: longstop.CodeVersionMismatch,
+			Message: fmt.Sprintf("this longstop (%s) speaks version %d of the API, the running gateway %s", longstop.Version, longstop.APIVersion, r.api),
+			Hint:    "longstop daemon stop (runs go on), then the same command again: it starts the gateway that belongs to it"}
+	}
+	return nil
+}
+
+// call makes an exchange of JSON.
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	q := request{method: method, path: target(path, query)}
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("make the request: %w", err)
+		}
+		q.body, q.length, q.contentType = bytes.NewReader(data), int64(len(data)), "application/json"
+	}
+	r, err := c.do(ctx, q)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return r.readJSON(out)
+}
+
+func target(path string, query url.Values) string {
+	if len(query) == 0 {
+		return path
+	}
+	return path + "?" + query.Encode()
+}
+
+const v1 = "/api/v1"
+
+func action(id, more string) string { return v1 + "/actions/" + url.PathEscape(id) + more }
+
+// Status asks the gateway about itself.
+func (c *Client) Status(ctx context.Context) (s longstop.DaemonStatus, err error) {
+	err = c.call(ctx, "GET", v1+"/status", nil, nil, &s)
+	return s, err
+}
+
+// Stop asks the gateway to end. It answers before it has.
+func (c *Client) Stop(ctx context.Context) error {
+	return c.call(ctx, "POST", v1+"/stop", nil, nil, nil)
+}
+
+// Hosts lists the enrolled hosts.
+func (c *Client) Hosts(ctx context.Context) (hosts []longstop.Host, err error) {
+	err = c.call(ctx, "GET", v1+"/hosts", nil, nil, &hosts)
+	return hosts, err
+}
+
+// Enrol enrols a host; note gets lines of progress.
+func (c *Client) Enrol(ctx context.Context, e longstop.EnrolRequest, note func(string)) (h longstop.Host, err error) {
+	err = c.follow(ctx, v1+"/hosts", e, note, &h)
+	return h, err
+}
+
+// CheckHost asks a host who it is, now.
+func (c *Client) CheckHost(ctx context.Context, name string, note func(string)) (h longstop.Host, err error) {
+	err = c.follow(ctx, v1+"/hosts/"+url.PathEscape(name)+"/check", nil, note, &h)
+	return h, err
+}
+
+// RemoveHost forgets a host.
+func (c *Client) RemoveHost(ctx context.Context, name string) error {
+	return c.call(ctx, "DELETE", v1+"/hosts/"+url.PathEscape(name), nil, nil, nil)
+}
+
+// SpoolStdin sends standard input for a run to come.
+func (c *Client) SpoolStdin(ctx context.Context, stdin io.Reader) (s longstop.Stdin, err error) {
+	r, err := c.do(ctx, request{method: "POST", path: v1 + "/stdin", body: stdin, length: -1, contentType: "application/octet-stream"})
+	if err != nil {
+		return s, err
+	}
+	defer r.Close()
+	return s, r.readJSON(&s)
+}
+
+// Offsets say from where on a follow stream carries output. A negative one leaves the stream out.
+type Offsets struct{ Stdout, Stderr int64 }
+
+func (o Offsets) query() url.Values {
+	return url.Values{"stdout": {strconv.FormatInt(o.Stdout, 10)}, "stderr": {strconv.FormatInt(o.Stderr, 10)}}
+}
+
+// Run asks for an action and follows it from its first moment.
+func (c *Client) Run(ctx context.Context, run longstop.RunRequest, from Offsets) (*Follow, error) {
+	query := from.query()
+	query.Set("follow", "1")
+	return c.stream(ctx, "POST", v1+"/actions", query, run)
+}
+
+// Follow follows an action from the given offsets of its output.
+func (c *Client) Follow(ctx context.Context, id longstop.ActionID, from Offsets) (*Follow, error) {
+	return c.stream(ctx, "GET", action(string(id), "/follow"), from.query(), nil)
+}
+
+// Action looks one action up, by its id or an end of it that fits no other.
+func (c *Client) Action(ctx context.Context, id string) (a longstop.Action, err error) {
+	err = c.call(ctx, "GET", action(id, ""), nil, nil, &a)
+	return a, err
+}
+
+// Filter chooses actions.
+type Filter struct {
+	All     bool // resolved ones too
+	Host    string
+	Session string
+	Before  string // an action id: older ones than it
+	Limit   int
+}
+
+// Actions lists actions, newest first.
+func (c *Client) Actions(ctx context.Context, f Filter) (list []longstop.Action, err error) {
+	query := url.Values{}
+	set := func(name, value string) {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	if f.All {
+		query.Set("all", "1")
+	}
+	set("host", f.Host)
+	set("session", f.Session)
+	set("before", f.Before)
+	if f.Limit > 0 {
+		query.Set("limit", strconv.Itoa(f.Limit))
+	}
+	err = c.call(ctx, "GET", v1+"/actions", query, nil, &list)
+	return list, err
+}
+
+// Wait waits until the action is final, or for the given time, and returns it as it is then.
+func (c *Client) Wait(ctx context.Context, id string, timeout time.Duration) (a longstop.Action, err error) {
+	err = c.call(ctx, "GET", action(id, "/wait"), url.Values{"timeout_ms": {strconv.FormatInt(timeout.Milliseconds(), 10)}}, nil, &a)
+	return a, err
+}
+
+// GiveUp records that someone stopped waiting.
+func (c *Client) GiveUp(ctx context.Context, id longstop.ActionID, by string) error {
+	return c.call(ctx, "POST", action(string(id), "/waits"), nil, longstop.GiveUp{By: by}, nil)
+}
+
+// Inspection is every process of a run's boundary, with the owner's and keeper's.
+type Inspection struct {
+	Processes []longstop.Process `json:"processes"`
+	Owner     *longstop.Process  `json:"owner,omitempty"`
+	Keeper    *longstop.Process  `json:"keeper,omitempty"`
+	Complete  bool               `json:"complete"`
+}
+
+// Inspect asks the host for the processes of a run, now.
+func (c *Client) Inspect(ctx context.Context, id string) (i Inspection, err error) {
+	err = c.call(ctx, "GET", action(id, "/inspect"), nil, nil, &i)
+	return i, err
+}
+
+// Raw returns the answers of the host about an action, as the bytes that came.
+func (c *Client) Raw(ctx context.Context, id string) (list []longstop.RawAnswer, err error) {
+	err = c.call(ctx, "GET", action(id, "/raw"), nil, nil, &list)
+	return list, err
+}
+
+// Cancel stops a run and returns its action once nothing is left or the host refused; note gets
+// lines of progress.
+func (c *Client) Cancel(ctx context.Context, id string, note func(string)) (a longstop.Action, err error) {
+	err = c.follow(ctx, action(id, "/cancel"), nil, note, &a)
+	return a, err
+}
+
+// Reconcile asks the host again what became of an action, starting nothing.
+func (c *Client) Reconcile(ctx context.Context, id string, note func(string)) (a longstop.Action, err error) {
+	err = c.follow(ctx, action(id, "/reconcile"), nil, note, &a)
+	return a, err
+}
+
+// Journal lists entries, oldest first, from the one after the given index. Action may be empty.
+func (c *Client) Journal(ctx context.Context, actionID string, after int64, limit int) (list []longstop.JournalEntry, err error) {
+	query := url.Values{"after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(limit)}}
+	if actionID != "" {
+		query.Set("action", actionID)
+	}
+	err = c.call(ctx, "GET", v1+"/journal", query, nil, &list)
+	return list, err
+}
+
+// stream opens a follow stream.
+func (c *Client) stream(ctx context.Context, method, path string, query url.Values, in any) (*Follow, error) {
+	q := request{method: method, path: target(path, query)}
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return nil, fmt.Errorf("make the request: %w", err)
+		}
+		q.body, q.length, q.contentType = bytes.NewReader(data), int64(len(data)), "application/json"
+	}
+	r, err := c.do(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if r.kind != longstop.FollowType {
+		r.Close()
+		return nil, &longstop.Error{Code: longstop.CodeBadAnswer, Message: "the gateway answered " + r.kind + " where a follow stream was asked for"}
+	}
+	return &Follow{r: r, events: NewDecoder(impatient{r.conn, r.body})}, nil
+}
+
+// follow makes an exchange that answers with notes and one result.
+func (c *Client) follow(ctx context.Context, path string, in any, note func(string), out any) error {
+	f, err := c.stream(ctx, "POST", path, url.Values{"follow": {"1"}}, in)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for {
+		e, err := f.Next()
+		if err == io.EOF {
+			return fmt.Errorf("%w: its answer ended early", ErrGone)
+		}
+		if err != nil {
+			return err
+		}
+		switch e.Kind {
+		case longstop.FollowNote:
+			note(string(e.Data))
+		case longstop.FollowResult:
+			if err := json.Unmarshal(e.Data, out); err != nil {
+				return &longstop.Error{Code: longstop.CodeBadAnswer, Message: "the gateway's answer cannot be read", Err: err}
+			}
+			return nil
+		}
+	}
+}
