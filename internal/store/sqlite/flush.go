@@ -1,0 +1,6 @@
+//go:build !faults
+
+package sqlite
+
+// beforeFlush is where a build with the tag faults delays a commit.
+func beforeFlush() {}

@@ -1,0 +1,181 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"iter"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/journal"
+)
+
+// querier is a pool, a connection or a transaction.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// openTree reads the log's right edge.
+func openTree(ctx context.Context, db querier) (journal.Tree, error) {
+	size, err := logSize(ctx, db)
+	if err != nil {
+		return journal.Tree{}, err
+	}
+	return journal.OpenTree(size, storedHashes(ctx, db))
+}
+
+func logSize(ctx context.Context, db querier) (size int64, err error) {
+	err = db.QueryRowContext(ctx, `SELECT coalesce(max(idx) + 1, 0) FROM entries`).Scan(&size)
+	return size, err
+}
+
+// storedHashes reads the log's hashes as tlog numbers them.
+func storedHashes(ctx context.Context, db querier) tlog.HashReader {
+	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+		hashes := make([]tlog.Hash, len(indexes))
+		for i, index := range indexes {
+			entry, at := journal.HashOwner(index)
+			var part []byte
+			const one = `SELECT substr(hashes, ? + 1, ?) FROM entries WHERE idx = ?`
+			err := db.QueryRowContext(ctx, one, at*tlog.HashSize, tlog.HashSize, entry).Scan(&part)
+			if err != nil && !errors.Is(err, sql.ErrNoRows) {
+				return nil, err
+			}
+			if copy(hashes[i][:], part) != tlog.HashSize {
+				return nil, &journal.BadEntry{Index: entry, Why: "its hashes are missing"}
+			}
+		}
+		return hashes, nil
+	})
+}
+
+// Head is the log as it is on the disk now: keep it elsewhere, and Verify can tell later that
+// nothing before it was changed.
+func (s *Store) Head(ctx context.Context) (journal.Head, error) {
+	tx, err := s.reads.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return journal.Head{}, err
+	}
+	defer tx.Rollback()
+	tree, err := openTree(ctx, tx)
+	return tree.Head(), err
+}
+
+// Proof proves to whoever trusts the head that an entry is in the log: tlog.CheckRecord.
+func (s *Store) Proof(ctx context.Context, index int64) (tlog.RecordProof, journal.Head, error) {
+	tx, err := s.reads.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return nil, journal.Head{}, err
+	}
+	defer tx.Rollback()
+	tree, err := openTree(ctx, tx)
+	if err != nil {
+		return nil, journal.Head{}, err
+	}
+	if index < 0 || index >= tree.Size() {
+		return nil, journal.Head{}, &longstop.Error{Code: longstop.CodeNotFound, Message: fmt.Sprintf("the journal has no entry %d", index)}
+	}
+	proof, err := tlog.ProveRecord(tree.Size(), index, storedHashes(ctx, tx))
+	return proof, tree.Head(), err
+}
+
+// Verify reads the whole log, and what is tied to it, as it is on the disk now, and returns its
+// head. The first place that is not as it was written is a *journal.BadEntry. See journal.Verify
+// for kept.
+func (s *Store) Verify(ctx context.Context, kept ...journal.Head) (journal.Head, error) {
+	tx, err := s.reads.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return journal.Head{}, err
+	}
+	defer tx.Rollback()
+	head, err := journal.Verify(storedEntries(ctx, tx), kept...)
+	if err != nil {
+		return head, err
+	}
+	if err := verifyRaws(ctx, tx); err != nil {
+		return head, err
+	}
+	return head, verifyActions(ctx, tx, head.Size)
+}
+
+func storedEntries(ctx context.Context, db querier) iter.Seq2[journal.Stored, error] {
+	return func(yield func(journal.Stored, error) bool) {
+		rows, err := db.QueryContext(ctx, `SELECT idx, coalesce(action_id, ''), hashes, bytes FROM entries ORDER BY idx`)
+		if err != nil {
+			yield(journal.Stored{}, err)
+			return
+		}
+		defer rows.Close()
+		for rows.Next() {
+			entry, err := scanStored(rows)
+			if !yield(entry, err) || err != nil {
+				return
+			}
+		}
+		if err := rows.Err(); err != nil {
+			yield(journal.Stored{}, err)
+		}
+	}
+}
+
+func scanStored(rows *sql.Rows) (journal.Stored, error) {
+	var e journal.Stored
+	var action, hashes, data sql.RawBytes
+	if err := rows.Scan(&e.Index, &action, &hashes, &data); err != nil {
+		return e, err
+	}
+	e.Bytes = data
+	for part := []byte(hashes); len(part) > 0; {
+		var hash tlog.Hash
+		part = part[copy(hash[:], part):]
+		e.Hashes = append(e.Hashes, hash)
+	}
+	// The bytes themselves are checked by whoever reads on; here, that the index points at them.
+	if decoded, err := journal.Decode(data); err == nil && string(decoded.ActionID) != string(action) {
+		return e, &journal.BadEntry{Index: e.Index, Why: fmt.Sprintf("is filed under action %q and is about %q", action, decoded.ActionID)}
+	}
+	return e, nil
+}
+
+func verifyRaws(ctx context.Context, db querier) error {
+	rows, err := db.QueryContext(ctx, `SELECT entry, place, salt, raws.bytes, entries.bytes
+		FROM raws LEFT JOIN entries ON entries.idx = raws.entry ORDER BY entry, place`)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var entry, place int64
+		var salt, raw, data sql.RawBytes
+		if err := rows.Scan(&entry, &place, &salt, &raw, &data); err != nil {
+			return err
+		}
+		e, err := journal.Decode(data)
+		if err != nil {
+			return &journal.BadEntry{Index: entry, Why: err.Error()}
+		}
+		if place < 0 || place >= int64(len(e.Raw)) || e.Raw[place].Digest != saltedDigest(salt, raw) {
+			return &journal.BadEntry{Index: entry, Why: fmt.Sprintf("its raw bytes number %d were changed since", place)}
+		}
+	}
+	return rows.Err()
+}
+
+// verifyActions checks that every action's last entry is there: a log whose end was cut off is
+// consistent in itself.
+func verifyActions(ctx context.Context, db querier, size int64) error {
+	var entry int64
+	var id string
+	err := db.QueryRowContext(ctx, `SELECT entry, id FROM actions WHERE entry >= ? ORDER BY entry LIMIT 1`, size).Scan(&entry, &id)
+	if err == nil {
+		return &journal.BadEntry{Index: size, Why: fmt.Sprintf("is missing: %s was changed by entry %d", id, entry)}
+	}
+	if !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,273 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/journal"
+)
+
+// defaultLimit is how many rows a page has if its filter does not say.
+const defaultLimit = 100
+
+// Filter chooses actions. Empty fields choose all.
+type Filter struct {
+	Host           string
+	SessionID      longstop.SessionID
+	UnresolvedOnly bool
+	Before         longstop.ActionID // only those made before this one: the last of the page before
+	Limit          int               // 0: 100
+}
+
+// EntryFilter chooses entries. Empty fields choose all.
+type EntryFilter struct {
+	Action longstop.ActionID
+	From   int64 // the first index wanted; the next page's is one more than this page's last
+	Limit  int   // 0: 100
+}
+
+// Host is an enrolled host and what the gateway learnt about reaching it. Unresolved is counted
+// when it is read.
+type Host struct {
+	longstop.Host
+	MaxSessions int // sessions the server allowed on one connection; 0: not known
+}
+
+// Pending is an action that new evidence from its host could still change.
+type Pending struct {
+	Action longstop.Action
+	Secret []byte // of its run; nil if it has none yet
+}
+
+// RawAnswer is what was kept of bytes that came over the wire.
+type RawAnswer struct {
+	Entry int64 // the journal entry that has its digest
+	Kind  string
+	At    longstop.Time
+	Bytes []byte
+	Size  int64 // as received; more than len(Bytes) if it was cut at MaxRaw
+}
+
+const (
+	selectAction = `SELECT json FROM actions `
+	selectHost   = `SELECT json, max_sessions,
+		(SELECT count(*) FROM actions WHERE actions.host = hosts.name AND unresolved = 1) FROM hosts `
+)
+
+type row interface{ Scan(into ...any) error }
+
+// scanAction returns nil if there is no row.
+func scanAction(r row) (*longstop.Action, error) {
+	var data sql.RawBytes
+	if scanner, ok := r.(*sql.Row); ok { // which does not scan into RawBytes
+		var text []byte
+		if err := scanner.Scan(&text); err != nil {
+			if errors.Is(err, sql.ErrNoRows) {
+				return nil, nil
+			}
+			return nil, fmt.Errorf("read an action: %w", err)
+		}
+		data = text
+	} else if err := r.Scan(&data); err != nil {
+		return nil, fmt.Errorf("read an action: %w", err)
+	}
+	a := new(longstop.Action)
+	if err := json.Unmarshal(data, a); err != nil {
+		return nil, fmt.Errorf("read an action: %w", err)
+	}
+	return a, nil
+}
+
+func scanHost(name string, r row) (*Host, error) {
+	var h Host
+	var data []byte
+	var unresolved int
+	if err := r.Scan(&data, &h.MaxSessions, &unresolved); errors.Is(err, sql.ErrNoRows) {
+		return nil, &longstop.Error{Code: longstop.CodeHostUnknown, Message: fmt.Sprintf("no host %q is enrolled", name),
+			Hint: "longstop host add " + name}
+	} else if err != nil {
+		return nil, fmt.Errorf("read host %s: %w", name, err)
+	}
+	if err := json.Unmarshal(data, &h.Host); err != nil {
+		return nil, fmt.Errorf("read host %s: %w", name, err)
+	}
+	h.Unresolved = unresolved
+	return &h, nil
+}
+
+// Actions returns a page of actions, newest first.
+func (s *Store) Actions(ctx context.Context, f Filter) ([]longstop.Action, error) {
+	from, where, args := `actions`, []string{`1`}, []any{}
+	if f.UnresolvedOnly {
+		// Without it a page of few among a million would be searched for by age.
+		from = `actions INDEXED BY actions_unresolved`
+		where = append(where, `unresolved = 1`)
+	}
+	if f.Host != "" {
+		where, args = append(where, `host = ?`), append(args, f.Host)
+	}
+	if f.SessionID != "" {
+		where, args = append(where, `session_id = ?`), append(args, string(f.SessionID))
+	}
+	if f.Before != "" {
+		before, err := s.sequence(ctx, f.Before)
+		if err != nil {
+			return nil, err
+		}
+		where, args = append(where, `seq < ?`), append(args, before)
+	}
+	args = append(args, limit(f.Limit))
+	// Rows are chosen by index first, so that sorting moves numbers and not whole actions.
+	query := selectAction + `WHERE seq IN (SELECT seq FROM ` + from + ` WHERE ` + strings.Join(where, ` AND `) +
+		` ORDER BY seq DESC LIMIT ?) ORDER BY seq DESC`
+	var page []longstop.Action
+	err := s.each(ctx, query, args, func(r row) error {
+		a, err := scanAction(r)
+		if err == nil {
+			page = append(page, *a)
+		}
+		return err
+	})
+	return page, err
+}
+
+func limit(n int) int {
+	if n <= 0 {
+		return defaultLimit
+	}
+	return n
+}
+
+func (s *Store) sequence(ctx context.Context, id longstop.ActionID) (seq int64, err error) {
+	err = s.reads.QueryRowContext(ctx, `SELECT seq FROM actions WHERE id = ?`, string(id)).Scan(&seq)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, actionNotFound(string(id))
+	}
+	return seq, err
+}
+
+// each calls scan for each row of a query of the reading connections.
+func (s *Store) each(ctx context.Context, query string, args []any, scan func(row) error) error {
+	rows, err := s.reads.QueryContext(ctx, query, args...)
+	if err != nil {
+		return fmt.Errorf("query the database: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// Unresolved returns a host's actions that new evidence could still change, oldest first; those of
+// every host if host is empty.
+func (s *Store) Unresolved(ctx context.Context, host string) ([]Pending, error) {
+	query := `SELECT json, secret FROM actions INDEXED BY actions_unresolved
+		LEFT JOIN secrets ON secrets.run_id = actions.run_id WHERE unresolved = 1`
+	var args []any
+	if host != "" {
+		query, args = query+` AND host = ?`, append(args, host)
+	}
+	var pending []Pending
+	err := s.each(ctx, query+` ORDER BY seq`, args, func(r row) error {
+		var p Pending
+		var data sql.RawBytes
+		if err := r.Scan(&data, &p.Secret); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(data, &p.Action); err != nil {
+			return fmt.Errorf("read an action: %w", err)
+		}
+		pending = append(pending, p)
+		return nil
+	})
+	return pending, err
+}
+
+// ByKey returns the action that has the idempotency key, nil if none has.
+func (s *Store) ByKey(ctx context.Context, key string) (*longstop.Action, error) {
+	return scanAction(s.reads.QueryRowContext(ctx, selectAction+`WHERE key = ?`, key))
+}
+
+// ByRun returns the action of a run, nil if no action claims it.
+func (s *Store) ByRun(ctx context.Context, id longstop.RunID) (*longstop.Action, error) {
+	return scanAction(s.reads.QueryRowContext(ctx, selectAction+`WHERE run_id = ?`, string(id)))
+}
+
+// Secret returns the secret of a run, nil if it has none.
+func (s *Store) Secret(ctx context.Context, id longstop.RunID) (secret []byte, err error) {
+	err = s.reads.QueryRowContext(ctx, `SELECT secret FROM secrets WHERE run_id = ?`, string(id)).Scan(&secret)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return secret, err
+}
+
+// Hosts returns all enrolled hosts by name.
+func (s *Store) Hosts(ctx context.Context) ([]Host, error) {
+	var hosts []Host
+	err := s.each(ctx, selectHost+`ORDER BY name`, nil, func(r row) error {
+		h, err := scanHost("", r)
+		if err == nil {
+			hosts = append(hosts, *h)
+		}
+		return err
+	})
+	return hosts, err
+}
+
+// Host returns an enrolled host, or longstop.CodeHostUnknown.
+func (s *Store) Host(ctx context.Context, name string) (*Host, error) {
+	return scanHost(name, s.reads.QueryRowContext(ctx, selectHost+`WHERE name = ?`, name))
+}
+
+// Counts returns how many hosts are enrolled and how many actions are unresolved.
+func (s *Store) Counts(ctx context.Context) (hosts, unresolved int, err error) {
+	err = s.reads.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM hosts),
+		(SELECT count(*) FROM actions WHERE unresolved = 1)`).Scan(&hosts, &unresolved)
+	return hosts, unresolved, err
+}
+
+// Entries returns a page of the log, oldest first.
+func (s *Store) Entries(ctx context.Context, f EntryFilter) ([]journal.Entry, error) {
+	query, args := `SELECT bytes FROM entries WHERE idx >= ?`, []any{f.From}
+	if f.Action != "" {
+		query, args = query+` AND action_id = ?`, append(args, string(f.Action))
+	}
+	var entries []journal.Entry
+	err := s.each(ctx, query+` ORDER BY idx LIMIT ?`, append(args, limit(f.Limit)), func(r row) error {
+		var data sql.RawBytes
+		if err := r.Scan(&data); err != nil {
+			return err
+		}
+		e, err := journal.Decode(data)
+		if err == nil {
+			entries = append(entries, e)
+		}
+		return err
+	})
+	return entries, err
+}
+
+// Raw returns the raw bytes kept for an action, oldest first.
+func (s *Store) Raw(ctx context.Context, id longstop.ActionID) ([]RawAnswer, error) {
+	const query = `SELECT entry, kind, at, bytes, size FROM raws WHERE action_id = ? ORDER BY seq`
+	var raws []RawAnswer
+	err := s.each(ctx, query, []any{string(id)}, func(r row) error {
+		var raw RawAnswer
+		var at int64
+		err := r.Scan(&raw.Entry, &raw.Kind, &at, &raw.Bytes, &raw.Size)
+		raw.At = longstop.At(time.UnixMicro(at))
+		raws = append(raws, raw)
+		return err
+	})
+	return raws, err
+}

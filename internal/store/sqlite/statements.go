@@ -1,0 +1,96 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// statements are those of the writing connection, prepared once.
+type statements struct {
+	begin, commit, rollback        *sql.Stmt
+	savepoint, release, rollbackTo *sql.Stmt
+
+	appendEntry, addRaw        *sql.Stmt
+	insertAction, updateAction *sql.Stmt
+	putSecret                  *sql.Stmt
+	actionByID, actionByKey    *sql.Stmt
+	putHost, deleteHost, host  *sql.Stmt
+}
+
+func (s *statements) all() map[**sql.Stmt]string {
+	return map[**sql.Stmt]string{
+		&s.begin:      `BEGIN IMMEDIATE`,
+		&s.commit:     `COMMIT`,
+		&s.rollback:   `ROLLBACK`,
+		&s.savepoint:  `SAVEPOINT one`,
+		&s.release:    `RELEASE one`,
+		&s.rollbackTo: `ROLLBACK TO one`,
+
+		&s.appendEntry: `INSERT INTO entries (idx, action_id, hashes, bytes) VALUES (?, ?, ?, ?)`,
+		&s.addRaw: `INSERT INTO raws (entry, place, action_id, kind, at, size, salt, bytes)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		&s.insertAction: `INSERT INTO actions
+			(id, tail, key, session_id, host, created_at, run_id, revision, unresolved, outcome, entry, json)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		&s.updateAction: `UPDATE actions SET run_id = ?, revision = ?, unresolved = ?, outcome = ?, entry = ?, json = ?
+			WHERE id = ? AND revision = ?`,
+		&s.putSecret: `INSERT INTO secrets (run_id, action_id, secret) VALUES (?, ?, ?)
+			ON CONFLICT (run_id) DO UPDATE SET secret = excluded.secret`,
+		&s.actionByID:  selectAction + `WHERE id = ?`,
+		&s.actionByKey: selectAction + `WHERE key = ?`,
+		&s.putHost: `INSERT INTO hosts (name, max_sessions, json) VALUES (?, ?, ?)
+			ON CONFLICT (name) DO UPDATE SET max_sessions = excluded.max_sessions, json = excluded.json`,
+		&s.deleteHost: `DELETE FROM hosts WHERE name = ?`,
+		&s.host:       selectHost + `WHERE name = ?`,
+	}
+}
+
+func (s *statements) prepare(ctx context.Context, conn *sql.Conn) error {
+	for into, text := range s.all() {
+		prepared, err := conn.PrepareContext(ctx, text)
+		if err != nil {
+			return err
+		}
+		*into = prepared
+	}
+	return nil
+}
+
+func (s *statements) close() {
+	for prepared := range s.all() {
+		if *prepared != nil {
+			(*prepared).Close()
+		}
+	}
+}
+
+// exec runs a prepared statement of the writing connection to its end: no update is left between
+// two of its statements because its caller went away.
+func (s *Store) exec(prepared *sql.Stmt, args ...any) error {
+	_, err := prepared.ExecContext(context.Background(), args...)
+	return err
+}
+
+// mayGoOn reports whether a commit that failed so left the file as it was. After a failed flush
+// nobody knows what the disk has (and the next flush may well succeed).
+func mayGoOn(err error) bool {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code() & 0xff { // the primary code
+	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT:
+		return true
+	}
+	return false
+}
+
+// isTaken reports whether an insert failed because a value that must be unique is there already.
+func isTaken(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && (e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || e.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY)
+}

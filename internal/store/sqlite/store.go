@@ -1,0 +1,103 @@
+// Package sqlite keeps the gateway's journal and what is read from it, the projections, in one
+// SQLite file. It owns durability: what Update returned nil for survives a crash, entries and the
+// projections that they change together. It refuses to change an action that someone else changed
+// meanwhile, to give a secret through anything but Secret and Unresolved, and to open a file that
+// a newer version wrote. It decides no state and no entry.
+//
+// One process writes a file at a time; the daemon's lock sees to that.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/longstop/longstop/internal/journal"
+)
+
+// Store is an open database. Its methods may be called from several goroutines.
+type Store struct {
+	reads *sql.DB // several connections, none of which can write
+	write *sql.DB // exactly one connection: conn
+	conn  *sql.Conn
+	stmt  statements
+
+	flushes atomic.Int64
+	waiting atomic.Int64 // callers of Update that have not had their turn
+
+	mu     sync.Mutex // the turn to write; guards what follows
+	tree   journal.Tree
+	group  *group // open transaction, nil between commits
+	refuse error  // why no update is taken any more
+}
+
+// ErrStale says that an action has another revision than the one its update leaves.
+var ErrStale = errors.New("the action was changed meanwhile")
+
+// ErrClosed says that the store was closed.
+var ErrClosed = errors.New("the store is closed")
+
+// Open opens the database at path, or makes it: the file 0600, its folder 0700. A database of a
+// newer schema is refused with longstop.CodeVersionMismatch, and a file or folder that others may
+// read with longstop.CodeStateFolder.
+func Open(path string) (*Store, error) {
+	if err := prepareFile(path); err != nil {
+		return nil, err
+	}
+	write, err := openPool(path, 1)
+	if err != nil {
+		return nil, openError(path, err)
+	}
+	s := &Store{write: write}
+	if err := s.open(path); err != nil {
+		s.closePools()
+		return nil, openError(path, err)
+	}
+	return s, nil
+}
+
+func (s *Store) open(path string) error {
+	ctx := context.Background()
+	if err := migrate(ctx, s.write); err != nil {
+		return err
+	}
+	var err error
+	if s.conn, err = s.write.Conn(ctx); err != nil {
+		return err
+	}
+	if err := s.stmt.prepare(ctx, s.conn); err != nil {
+		return err
+	}
+	if s.reads, err = openPool(path, readConnections, "query_only(1)"); err != nil {
+		return err
+	}
+	s.tree, err = openTree(ctx, s.conn)
+	return err
+}
+
+// Close waits for updates that have begun and closes the database.
+func (s *Store) Close() error {
+	if g := s.shut(); g != nil {
+		<-g.done
+	}
+	return s.closePools()
+}
+
+func (s *Store) closePools() error {
+	var errs []error
+	s.stmt.close()
+	if s.conn != nil {
+		errs = append(errs, s.conn.Close())
+	}
+	for _, db := range []*sql.DB{s.reads, s.write} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Flushes counts the commits that waited for the disk, since Open.
+func (s *Store) Flushes() int64 { return s.flushes.Load() }

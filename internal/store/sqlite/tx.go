@@ -1,0 +1,205 @@
+package sqlite
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/journal"
+)
+
+// MaxRaw is how many bytes of one raw answer are kept; its size is kept whole.
+const MaxRaw = 256 << 10
+
+// Tx is one update. What it reads is what it and the updates before it wrote.
+type Tx struct {
+	store   *Store
+	wrote   bool
+	changed map[longstop.ActionID]int64 // last entry that this update appended for each action
+}
+
+// Raw is bytes that came over the wire, to be kept beside the log.
+type Raw struct {
+	Kind  string // in lower case and underscores: "submit_answer"
+	Bytes []byte
+}
+
+// Append adds an entry to the log and returns its index. Index and Raw of e are set here: the raw
+// bytes are kept in a table of their own, the entry holds their salted digests.
+func (tx *Tx) Append(e journal.Entry, raws ...Raw) (int64, error) {
+	tree := &tx.store.tree
+	e.Index, e.At, e.Raw = tree.Size(), longstop.At(e.At.Time), nil
+	salts := make([][]byte, len(raws))
+	for i, raw := range raws {
+		salts[i] = make([]byte, 16)
+		rand.Read(salts[i])
+		e.Raw = append(e.Raw, journal.RawDigest{Kind: raw.Kind, Bytes: int64(len(raw.Bytes)), Digest: saltedDigest(salts[i], kept(raw.Bytes))})
+	}
+	data, err := journal.Encode(e)
+	if err != nil {
+		return 0, err
+	}
+	next := tree.Clone()
+	hashes := make([]byte, 0, 64)
+	for _, hash := range next.Append(data) {
+		hashes = append(hashes, hash[:]...)
+	}
+	tx.wrote = true
+	if err := tx.store.exec(tx.store.stmt.appendEntry, e.Index, optional(string(e.ActionID)), hashes, data); err != nil {
+		return 0, fmt.Errorf("append journal entry %d: %w", e.Index, err)
+	}
+	for i, raw := range raws {
+		err := tx.store.exec(tx.store.stmt.addRaw, e.Index, i, optional(string(e.ActionID)), raw.Kind, e.At.UnixMicro(),
+			len(raw.Bytes), salts[i], kept(raw.Bytes))
+		if err != nil {
+			return 0, fmt.Errorf("keep raw %s: %w", raw.Kind, err)
+		}
+	}
+	*tree = next
+	if e.ActionID != "" {
+		if tx.changed == nil {
+			tx.changed = map[longstop.ActionID]int64{}
+		}
+		tx.changed[e.ActionID] = e.Index
+	}
+	return e.Index, nil
+}
+
+func kept(raw []byte) []byte {
+	if raw == nil {
+		return []byte{}
+	}
+	return raw[:min(len(raw), MaxRaw)]
+}
+
+func saltedDigest(salt, data []byte) string {
+	h := sha256.New()
+	h.Write(salt)
+	h.Write(data)
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// PutAction makes (Revision 1) or changes an action's projection. a.Revision is the new revision:
+// the stored one must be the one before, else ErrStale. The update must have appended an entry for
+// the action first. A secret, if not nil, is kept as that of a.RunID.
+//
+// The id, key, session, host and time of creation of an action never change.
+func (tx *Tx) PutAction(a *longstop.Action, secret []byte) error {
+	if err := tx.putAction(a); err != nil {
+		return fmt.Errorf("put action %s revision %d: %w", a.ID, a.Revision, err)
+	}
+	if secret == nil {
+		return nil
+	}
+	if a.RunID == "" {
+		return fmt.Errorf("put action %s: a secret without a run", a.ID)
+	}
+	if err := tx.store.exec(tx.store.stmt.putSecret, string(a.RunID), string(a.ID), secret); err != nil {
+		return fmt.Errorf("put the secret of %s: %w", a.RunID, err)
+	}
+	return nil
+}
+
+func (tx *Tx) putAction(a *longstop.Action) error {
+	entry, ok := tx.changed[a.ID]
+	switch {
+	case !ok:
+		return errors.New("no journal entry for it in this update")
+	case a.IdempotencyKey == "":
+		return errors.New("it has no idempotency key")
+	}
+	data, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	tx.wrote = true
+	s := tx.store
+	if a.Revision == 1 {
+		err := s.exec(s.stmt.insertAction, string(a.ID), backwards(string(a.ID)), a.IdempotencyKey, string(a.SessionID), a.Host,
+			a.CreatedAt.UnixMicro(), optional(string(a.RunID)), a.Revision, a.Unresolved(), string(a.Outcome), entry, string(data))
+		return tx.explainTaken(err, a)
+	}
+	result, err := s.stmt.updateAction.ExecContext(context.Background(), optional(string(a.RunID)), a.Revision, a.Unresolved(),
+		string(a.Outcome), entry, string(data), string(a.ID), a.Revision-1)
+	if err != nil {
+		return err
+	}
+	if n, err := result.RowsAffected(); err != nil || n != 1 {
+		return errors.Join(ErrStale, err)
+	}
+	return nil
+}
+
+// explainTaken tells apart which unique value an insert found taken.
+func (tx *Tx) explainTaken(err error, a *longstop.Action) error {
+	if err == nil || !isTaken(err) {
+		return err
+	}
+	if _, err := tx.Action(a.ID); err == nil {
+		return ErrStale
+	}
+	holder, lookup := tx.ActionByKey(a.IdempotencyKey)
+	if lookup != nil || holder == nil {
+		return err
+	}
+	return &longstop.Error{Code: longstop.CodeKeyConflict, ActionID: holder.ID,
+		Message: fmt.Sprintf("the key %q belongs to %s", a.IdempotencyKey, holder.ID), Hint: "longstop show " + string(holder.ID)}
+}
+
+// Action returns an action by its whole id, or longstop.CodeNotFound.
+func (tx *Tx) Action(id longstop.ActionID) (*longstop.Action, error) {
+	a, err := scanAction(tx.store.stmt.actionByID.QueryRow(string(id)))
+	if err == nil && a == nil {
+		err = actionNotFound(string(id))
+	}
+	return a, err
+}
+
+// ActionByKey returns the action that has the idempotency key, nil if none has.
+func (tx *Tx) ActionByKey(key string) (*longstop.Action, error) {
+	return scanAction(tx.store.stmt.actionByKey.QueryRow(key))
+}
+
+// PutHost makes or replaces a host.
+func (tx *Tx) PutHost(h *Host) error {
+	data, err := json.Marshal(&h.Host)
+	if err != nil {
+		return fmt.Errorf("put host %s: %w", h.Name, err)
+	}
+	tx.wrote = true
+	if err := tx.store.exec(tx.store.stmt.putHost, h.Name, h.MaxSessions, string(data)); err != nil {
+		return fmt.Errorf("put host %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+// Host returns an enrolled host, or longstop.CodeHostUnknown.
+func (tx *Tx) Host(name string) (*Host, error) {
+	return scanHost(name, tx.store.stmt.host.QueryRow(name))
+}
+
+// DeleteHost takes a host out. Its actions stay.
+func (tx *Tx) DeleteHost(name string) error {
+	tx.wrote = true
+	if err := tx.store.exec(tx.store.stmt.deleteHost, name); err != nil {
+		return fmt.Errorf("delete host %s: %w", name, err)
+	}
+	return nil
+}
+
+// optional stores an empty string as NULL.
+func optional(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
+
+// backwards reverses an id, which is ASCII.
+func backwards(id string) string {
+	b := []byte(id)
+	slices.Reverse(b)
+	return string(b)
+}
