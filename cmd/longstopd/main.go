@@ -1,0 +1,141 @@
+// Command longstopd is the gateway's daemon: it chooses the hands (store, transports, runners),
+// makes sure that it is the only gateway of its folder, serves the API on a Unix socket, and ends
+// in good order on TERM. `longstop` starts it on demand; it may as well be started by hand, or by
+// a service manager, and then speaks on standard error.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/api"
+	"github.com/longstop/longstop/internal/client"
+)
+
+// endPatience is how long answers being given, and the gateway's channels, may take to end.
+const endPatience = 5 * time.Second
+
+func main() {
+	version := flag.Bool("version", false, "print the version and end")
+	flag.Usage = func() {
+		fmt.Fprintf(flag.CommandLine.Output(), `longstopd is Longstop's gateway. longstop starts it when it needs one; started by hand it stays in the
+foreground and writes its log to standard error. TERM ends it; runs go on without it until their leases end.
+
+  LONGSTOP_HOME   its folder (default $XDG_STATE_HOME/longstopd, else ~/.local/state/longstopd)
+
+`)
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	if *version {
+		fmt.Println("longstopd", longstop.Version)
+		return
+	}
+	starter := takeStarter()
+	if flag.NArg() > 0 {
+		flag.Usage()
+		os.Exit(longstop.ExitOurs)
+	}
+	if err := run(starter); err != nil {
+		starter.failed(err)
+		fmt.Fprintln(os.Stderr, "longstopd:", err)
+		os.Exit(longstop.ExitOurs)
+	}
+}
+
+// run is the daemon's life:
+//
+//  1. folders, and the lock that makes it the only gateway of its home; where another one listens
+//     already, there is nothing to do;
+//  2. the store and the gateway, which begins to ask about unresolved runs;
+//  3. the socket; only now is it ready, and others that wait to start look again;
+//  4. on TERM, INT or a client's request: no new requests, streams told, channels closed, store
+//     closed. Runs are left alone. The lock goes with the process.
+func run(starter *starter) error {
+	syscall.Umask(0o077)
+	home, err := client.FindHome(os.Getenv)
+	if err != nil {
+		return err
+	}
+	if err := home.Make(); err != nil {
+		return err
+	}
+	lock, err := takeLock(home)
+	if err != nil {
+		return err
+	}
+	if lock == nil {
+		if starter == nil {
+			return &longstop.Error{Code: longstop.CodeUsage, Message: "a gateway of " + home.Dir + " runs already", Hint: "longstop daemon status"}
+		}
+		starter.ready()
+		return nil
+	}
+	defer lock.release()
+
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	log.Info("starting", "version", longstop.Version, "pid", os.Getpid(), "home", home.Dir)
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
+	signal.Ignore(syscall.SIGHUP)
+
+	gateway, closeAll, err := open(home, log)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	listener, err := listen(home)
+	if err != nil {
+		return err
+	}
+	server := api.New(gateway, log, func() {
+		select {
+		case stop <- syscall.SIGTERM:
+		default:
+		}
+	})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	lock.listening()
+	starter.ready()
+	log.Info("ready", "socket", home.Socket())
+
+	select {
+	case err := <-served:
+		return err
+	case why := <-stop:
+		signal.Stop(stop) // a second one ends us at once
+		log.Info("ending", "because", why.String())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		log.Warn("shutdown", "err", err)
+	}
+	return nil
+}
+
+// listen makes the socket, for this user alone. The lock is held: a socket that lies there is a
+// dead gateway's.
+func listen(home client.Home) (net.Listener, error) {
+	if err := os.Remove(home.Socket()); err != nil && !os.IsNotExist(err) {
+		return nil, fmt.Errorf("remove a dead gateway's socket: %w", err)
+	}
+	l, err := net.Listen("unix", home.Socket())
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	if err := os.Chmod(home.Socket(), 0o600); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return l, nil
+}

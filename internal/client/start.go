@@ -1,0 +1,183 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/longstop/longstop"
+)
+
+const (
+	// ReadyEnv names the descriptor, in a gateway's environment, on which it says once that it
+	// listens (ReadyWord) or, as one JSON longstop.Error, why it cannot.
+	ReadyEnv = "LONGSTOP_READY_FD"
+	// ReadyWord is what a gateway that listens says.
+	ReadyWord = "ready\n"
+
+	startPatience = 30 * time.Second // how long a gateway may take until it listens
+	stopPatience  = 30 * time.Second // how long a gateway may take to end
+)
+
+// FindDaemon finds longstopd: beside this very executable, then on PATH.
+func FindDaemon() (string, error) {
+	if self, err := os.Executable(); err == nil {
+		for _, dir := range []string{filepath.Dir(self), filepath.Dir(resolve(self))} {
+			beside := filepath.Join(dir, "longstopd")
+			if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+				return beside, nil
+			}
+		}
+	}
+	found, err := exec.LookPath("longstopd")
+	if err != nil {
+		return "", &longstop.Error{Code: longstop.CodeInternal,
+			Message: "longstopd, the gateway, is neither beside longstop nor on PATH",
+			Hint:    "install it beside longstop (make build leaves both in bin/)"}
+	}
+	return filepath.Abs(found)
+}
+
+// Start starts the gateway of a home and returns once one listens: the one it started, or another
+// that was quicker (the gateway's lock decides). The gateway is a session of its own and keeps no
+// descriptor of its starter's: what it prints goes to the home's log.
+func Start(ctx context.Context, home Home) error {
+	if err := home.Make(); err != nil {
+		return err
+	}
+	program, err := FindDaemon()
+	if err != nil {
+		return err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("start the gateway: %w", err)
+	}
+	defer null.Close()
+	log, err := os.OpenFile(home.Log(), os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return folderError(home.Dir, err)
+	}
+	defer log.Close()
+	ready, told, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start the gateway: %w", err)
+	}
+	defer ready.Close()
+	process, err := os.StartProcess(program, []string{program}, &os.ProcAttr{
+		Dir:   "/",
+		Env:   append(os.Environ(), "LONGSTOP_HOME="+home.Dir, ReadyEnv+"=3"),
+		Files: []*os.File{null, log, log, told},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	told.Close()
+	if err != nil {
+		return &longstop.Error{Code: longstop.CodeInternal, Message: "the gateway could not be started", Err: err, Hint: "longstop doctor"}
+	}
+	defer process.Release() // who ends before it leaves it to init
+	return awaitReady(ctx, ready, home)
+}
+
+func awaitReady(ctx context.Context, ready *os.File, home Home) error {
+	ready.SetReadDeadline(time.Now().Add(startPatience))
+	defer context.AfterFunc(ctx, func() { ready.SetReadDeadline(time.Now()) })()
+	said, err := io.ReadAll(io.LimitReader(ready, 64<<10))
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &longstop.Error{Code: longstop.CodeInternal,
+			Message: fmt.Sprintf("the gateway was started but does not listen after %s", startPatience), Hint: "see " + home.Log()}
+	case err != nil:
+		return fmt.Errorf("start the gateway: %w", err)
+	case string(said) == ReadyWord:
+		return nil
+	case len(said) == 0:
+		return &longstop.Error{Code: longstop.CodeInternal,
+			Message: "the gateway ended before it listened" + lastWords(home.Log()), Hint: "see " + home.Log()}
+	}
+	problem := new(longstop.Error)
+	if err := json.Unmarshal(said, problem); err != nil || problem.Message == "" {
+		return &longstop.Error{Code: longstop.CodeInternal, Message: fmt.Sprintf("the gateway said %.200q instead of being ready", said), Hint: "see " + home.Log()}
+	}
+	return problem
+}
+
+// lastWords is the last line of a log, to be put behind a sentence.
+func lastWords(path string) string {
+	log, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer log.Close()
+	if info, err := log.Stat(); err == nil && info.Size() > 4<<10 {
+		log.Seek(-4<<10, io.SeekEnd)
+	}
+	last := ""
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		if line := strings.TrimSpace(lines.Text()); line != "" {
+			last = line
+		}
+	}
+	if last == "" {
+		return ""
+	}
+	return ": " + last
+}
+
+// Running reports whether a gateway's process holds the home's lock, listening or not.
+func Running(home Home) (bool, error) {
+	lock, err := os.Open(home.Lock())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at the gateway's lock: %w", err)
+	}
+	defer lock.Close()
+	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at the gateway's lock: %w", err)
+	}
+	return false, nil
+}
+
+// AwaitEnd returns once no process holds the home's lock: what it asked to stop has ended.
+func AwaitEnd(ctx context.Context, home Home) error {
+	lock, err := os.Open(home.Lock())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at the gateway's lock: %w", err)
+	}
+	free := make(chan error, 1)
+	go func() { // left behind on a timeout, blocked in flock(2); the command ends soon after
+		defer lock.Close()
+		free <- syscall.Flock(int(lock.Fd()), syscall.LOCK_SH)
+	}()
+	timer := time.NewTimer(stopPatience)
+	defer timer.Stop()
+	select {
+	case err := <-free:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return &longstop.Error{Code: longstop.CodeInternal,
+			Message: fmt.Sprintf("the gateway did not end within %s", stopPatience), Hint: "see " + home.Log()}
+	}
+}
