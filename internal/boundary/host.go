@@ -1,0 +1,112 @@
+package boundary
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/longstop/longstop"
+)
+
+// MachineID is what names this installation (machine-id(5)), or empty where it has none.
+func MachineID() string {
+	for _, path := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
+		if id := firstLine(path); len(id) == 32 {
+			return id
+		}
+	}
+	return ""
+}
+
+// BootID names this boot of this kernel; PID namespaces share it.
+func BootID() string { return firstLine("/proc/sys/kernel/random/boot_id") }
+
+// PIDNamespace names the table that process numbers belong to: "pid:[4026531836]".
+func PIDNamespace() string {
+	target, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return ""
+	}
+	return target
+}
+
+// BootNow is the present instant of CLOCK_BOOTTIME.
+func BootNow() longstop.BootTime {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		panic(fmt.Sprintf("boundary: no boot clock: %v", err)) // Linux has had it since 2.6.39
+	}
+	return longstop.BootTime(now.Nano())
+}
+
+// Ticks is an instant of the boot clock in the unit of start times.
+func Ticks(at longstop.BootTime) uint64 { return uint64(at) / (1e9 / ticksPerSecond) }
+
+// Conceal makes this process not dumpable: no other process of the same user can read its memory
+// or trace it. One of root still can. The flag goes with exec.
+func Conceal() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("make the process not dumpable: %w", err)
+	}
+	return nil
+}
+
+// Subreap makes this process the one that inherits orphans among its descendants.
+func Subreap() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become a subreaper: %w", err)
+	}
+	return nil
+}
+
+// Rename sets the name that ps(1) shows for a process that was started as /proc/self/exe.
+func Rename(name string) {
+	bytes, err := unix.BytePtrFromString(name)
+	if err == nil {
+		unix.Prctl(unix.PR_SET_NAME, uintptr(pointer(bytes)), 0, 0, 0)
+	}
+}
+
+// CloseInherited closes whatever descriptors above the given one this process was started with. A
+// descriptor that our own runtime opened closes on exec and is not touched; one that is inherited
+// was, by that very fact, not marked so.
+func CloseInherited(above int) error {
+	dir, err := os.Open("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("list own descriptors: %w", err)
+	}
+	names, err := dir.Readdirnames(-1)
+	dir.Close()
+	for _, name := range names {
+		fd, ok := number(name)
+		if !ok || fd <= above {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd)
+		}
+	}
+	return err
+}
+
+func firstLine(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	line, _, _ := bytes.Cut(data, []byte{'\n'})
+	return strings.TrimSpace(string(line))
+}
+
+// Errno is the name of an error number, "ENOENT", or empty where err is none.
+func Errno(err error) string {
+	var number unix.Errno
+	if errors.As(err, &number) {
+		return unix.ErrnoName(number)
+	}
+	return ""
+}

@@ -1,0 +1,158 @@
+package boundary
+
+import (
+	"os"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reaper does all the waiting of one process, so that no two waiters take each other's statuses:
+// a process that has one uses neither os/exec nor wait4 beside it.
+//
+// As long as nobody has waited for a child its number cannot be used again. Holding the lock that
+// waiting needs is therefore all it takes to signal a child safely.
+type Reaper struct{ mu sync.Mutex }
+
+// Exit is how one child ended.
+type Exit struct {
+	Stat
+	Status syscall.WaitStatus
+	At     time.Time
+}
+
+// Start runs start, which makes a child and returns its pid, while nobody waits: whatever becomes
+// of the child, its status is found by Reap and not before Start has returned.
+func (r *Reaper) Start(start func() (pid int, err error)) (Identity, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pid, err := start()
+	if err != nil {
+		return Identity{}, err
+	}
+	s, err := Look(pid)
+	if err != nil {
+		return Identity{}, err
+	}
+	return s.Identity, nil
+}
+
+// Reap waits for every child that has ended, without blocking. For each, witness is called while
+// the child is still a zombie: should this process die before witness returns, its own parent
+// inherits the zombie with its status. It reports whether the process has no child left, which is
+// the kernel's own word (ECHILD). One goroutine alone calls it.
+func (r *Reaper) Reap(witness func(Exit)) (empty bool) {
+	for {
+		exit, found, none := peek()
+		if found {
+			if witness != nil {
+				witness(exit)
+			}
+			r.wait(exit.PID, unix.WALL)
+			continue
+		}
+		if !none {
+			return false
+		}
+		// Neither is there a child of the other kind, whose exit signal is not SIGCHLD. Reaping
+		// one may have handed us its children: look again.
+		if pid, err := r.wait(-1, unix.WCLONE); pid <= 0 {
+			return err == unix.ECHILD
+		}
+	}
+}
+
+func (r *Reaper) wait(pid, kind int) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		var status unix.WaitStatus
+		got, err := unix.Wait4(pid, &status, unix.WNOHANG|kind, nil)
+		if err != unix.EINTR {
+			return got, err
+		}
+	}
+}
+
+// siginfo is the start of siginfo_t as waitid(2) fills it in, on 64-bit Linux.
+type siginfo struct {
+	signo, errno, code, _ int32
+	pid                   int32
+	uid                   uint32
+	status                int32
+}
+
+// peek finds a child that has ended and leaves it a zombie. none is the kernel's ECHILD: there is
+// no child, dead or alive.
+func peek() (exit Exit, found, none bool) {
+	var info unix.Siginfo
+	for {
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if err == unix.EINTR {
+			continue
+		}
+		child := (*siginfo)(unsafe.Pointer(&info))
+		if err != nil || child.pid == 0 {
+			return Exit{}, false, err == unix.ECHILD
+		}
+		s, err := Look(int(child.pid))
+		if err != nil {
+			s = Stat{Identity: Identity{PID: int(child.pid)}}
+		}
+		return Exit{Stat: s, Status: waitStatus(child), At: time.Now()}, true, false
+	}
+}
+
+// waitStatus makes the status of wait4(2) from waitid's code and value.
+func waitStatus(child *siginfo) syscall.WaitStatus {
+	const exited, dumped = 1, 3 // CLD_EXITED, CLD_DUMPED
+	switch child.code {
+	case exited:
+		return syscall.WaitStatus(child.status&0xff) << 8
+	case dumped:
+		return syscall.WaitStatus(child.status&0x7f | 0x80)
+	}
+	return syscall.WaitStatus(child.status & 0x7f)
+}
+
+// Children returns every child of this process, dead or alive, and misses none: nobody is waited
+// for meanwhile, so that the kernel's list only grows at its end. A child that comes later comes
+// from under one that is in the list.
+func (r *Reaper) Children() []Stat {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []Stat
+	for _, pid := range Children(os.Getpid(), 0) {
+		if s, err := Look(pid); err == nil {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// Signal is Signal, with the certainty of a parent where the process is our own child.
+func (r *Reaper) Signal(id Identity, sig unix.Signal) error {
+	if err := sendable(id.PID); err != nil {
+		return err
+	}
+	if done, err := r.signalChild(id, sig); done {
+		return err
+	}
+	return Signal(id, sig)
+}
+
+func (r *Reaper) signalChild(id Identity, sig unix.Signal) (done bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, err := Look(id.PID)
+	if err != nil || s.Identity != id {
+		return true, ErrGone
+	}
+	if s.PPID != os.Getpid() {
+		return false, nil
+	}
+	return true, gone(unix.Kill(id.PID, sig))
+}

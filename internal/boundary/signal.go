@@ -1,0 +1,54 @@
+package boundary
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrRefused says that a number was not one that may ever be signalled.
+var ErrRefused = errors.New("refused: not a process that may be signalled")
+
+// Signal sends a signal to exactly that process, whoever's child it is. ErrGone if it has ended or
+// its number belongs to another one; unix.EPERM if it may not be signalled by this user.
+func Signal(id Identity, sig unix.Signal) error {
+	if err := sendable(id.PID); err != nil {
+		return err
+	}
+	// The descriptor is opened first and the start time read after: if both name the same process
+	// then, the descriptor does for ever, and the number may be used again as it likes.
+	fd, err := unix.PidfdOpen(id.PID, 0)
+	switch {
+	case err == unix.ENOSYS: // before Linux 5.3: the window between look and signal stays open
+		return signalNumber(id, sig)
+	case err == unix.ESRCH || err == unix.EINVAL:
+		return ErrGone
+	case err != nil:
+		return fmt.Errorf("open pidfd of %d: %w", id.PID, err)
+	}
+	defer unix.Close(fd)
+	if s, err := Look(id.PID); err != nil || s.Identity != id {
+		return ErrGone
+	}
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
+		return gone(err)
+	}
+	return nil
+}
+
+func signalNumber(id Identity, sig unix.Signal) error {
+	if s, err := Look(id.PID); err != nil || s.Identity != id {
+		return ErrGone
+	}
+	return gone(unix.Kill(id.PID, sig))
+}
+
+// sendable refuses what kill(2) would take for a group, everybody, init, or ourselves.
+func sendable(pid int) error {
+	if pid <= 1 || pid == os.Getpid() || pid == os.Getppid() || pid > 1<<22 {
+		return fmt.Errorf("pid %d: %w", pid, ErrRefused)
+	}
+	return nil
+}
