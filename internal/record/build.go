@@ -1,0 +1,251 @@
+package record
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/fault"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// A record file is headSize bytes of claim, then two slots of slotSize. A final record has
+// finalSize of its own.
+const (
+	headSize  = 4 << 10
+	slotSize  = 16 << 10
+	finalSize = 32 << 10
+)
+
+// Build makes the folder of a run complete: the claim, room for records and for the final one, the
+// request (without environment values, secret and key) and its standard input from the spool.
+// Nothing leads to it before Claim. A folder that an earlier submit of the same run left is used
+// again.
+//
+// Of what is written, the record file alone is flushed, since it alone must not be half there once
+// a key leads to it. The rest serves this boot: after another one nothing of the run is alive, and
+// the record file says which run it was. A run's folder becomes durable with its final record.
+func (f *Folder) Build(sub wire.Submit) (*Run, error) {
+	if err := checkSubmit(sub); err != nil {
+		return nil, err
+	}
+	claim := claimOf(sub, f.bootID)
+	head := claim.seal()
+	if len(head) > headSize {
+		return nil, &longstop.Error{Code: longstop.CodeUsage, Message: "the request's ids and digest do not fit into a claim"}
+	}
+	fresh := !exists(f.runs, string(sub.RunID))
+	if err := makeDir(f.runs, string(sub.RunID)); err != nil {
+		return nil, err
+	}
+	dir, err := openDir(f.runs, string(sub.RunID))
+	if err != nil {
+		return nil, err
+	}
+	run := &Run{f: f, id: sub.RunID, dir: dir, claim: claim, built: "record." + randomName()}
+	if err := f.fill(run, sub, head); err != nil {
+		unlink(dir, run.built)
+		if fresh && !exists(f.claims, string(sub.RunID)) {
+			f.removeRun(sub.RunID)
+		}
+		run.Close()
+		return nil, err
+	}
+	return run, nil
+}
+
+func (f *Folder) fill(run *Run, sub wire.Submit, head []byte) error {
+	if err := f.takeSpool(run, sub); err != nil {
+		return err
+	}
+	request, err := json.Marshal(requestOf(sub))
+	if err != nil {
+		return err
+	}
+	if err := run.writeOnce("request", request); err != nil {
+		return err
+	}
+	if err := run.reserve(); err != nil {
+		return err
+	}
+	if err := f.reserveLog(); err != nil {
+		return err
+	}
+	fault.At("record.build.filled")
+	// Zeroes written, not holes: the first record then finds its blocks there, which makes its
+	// flush one of data alone. Slot 0 holds an empty record with sequence 0, so that a first record
+	// cut short by a power failure reads as none, and a file without a valid slot as damaged.
+	room := make([]byte, headSize+2*slotSize)
+	copy(room, head)
+	copy(room[headSize:], seal(kindRecord, 0, nil))
+	file, err := openAt(run.dir, run.built, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	if err != nil {
+		return writeError(run.dir.Name(), err)
+	}
+	defer file.Close()
+	if _, err := file.Write(room); err != nil {
+		return writeError(file.Name(), err)
+	}
+	return f.flush(file, "record.build.flush")
+}
+
+// reserve makes the final record's room, if it is not there.
+func (r *Run) reserve() error {
+	file, err := openAt(r.dir, "final.reserved", unix.O_WRONLY|unix.O_CREAT)
+	if err != nil {
+		return writeError(r.dir.Name(), err)
+	}
+	defer file.Close()
+	_, err = retry(func() (int, error) { return 0, unix.Fallocate(int(file.Fd()), 0, 0, finalSize) })
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		_, err = file.WriteAt(make([]byte, finalSize), 0)
+	}
+	if err != nil {
+		return writeError(file.Name(), err)
+	}
+	return nil
+}
+
+// takeSpool moves the run's standard input, whole and as announced, from the spool to the run.
+func (f *Folder) takeSpool(run *Run, sub wire.Submit) error {
+	if sub.Request.StdinBytes == 0 {
+		return nil
+	}
+	err := unix.Renameat(int(f.spool.Fd()), string(sub.RunID), int(run.dir.Fd()), "stdin")
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return writeError(run.dir.Name(), err)
+	}
+	stdin, err := openAt(run.dir, "stdin", unix.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return spoolError("none of it was laid down")
+	}
+	if err != nil {
+		return err
+	}
+	defer stdin.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, stdin)
+	if err != nil {
+		return err
+	}
+	if n != sub.Request.StdinBytes {
+		return spoolError(strconv.FormatInt(n, 10) + " of " + strconv.FormatInt(sub.Request.StdinBytes, 10) + " bytes are there")
+	}
+	if want := sub.Request.StdinSHA256; want != "" && hex.EncodeToString(h.Sum(nil)) != want {
+		return spoolError("its SHA-256 is not the announced one")
+	}
+	return nil
+}
+
+func spoolError(why string) error {
+	return &longstop.Error{Code: longstop.CodeUsage, Message: "the run's standard input is not whole on the host: " + why,
+		Hint: "Send it again from the start, then submit again."}
+}
+
+// Request is what runs/<run>/request holds: a submit without its key, secret and environment
+// values. It is for people and for an owner's heir; a power failure may lose it.
+type Request struct {
+	RunID       longstop.RunID     `json:"run_id"`
+	ActionID    longstop.ActionID  `json:"action_id"`
+	SessionID   longstop.SessionID `json:"session_id"`
+	EffectToken string             `json:"effect_token,omitempty"`
+	Request     longstop.Request   `json:"request"`
+	BootID      string             `json:"boot_id"`
+	NotAfter    longstop.BootTime  `json:"not_after"`
+	LeaseUntil  longstop.BootTime  `json:"lease_until,omitempty"`
+}
+
+func requestOf(sub wire.Submit) Request {
+	return Request{RunID: sub.RunID, ActionID: sub.ActionID, SessionID: sub.SessionID, EffectToken: sub.EffectToken,
+		Request: sub.Request, BootID: sub.BootID, NotAfter: sub.NotAfter, LeaseUntil: sub.LeaseUntil}
+}
+
+func claimOf(sub wire.Submit, bootID string) Claim {
+	return Claim{Version: envelopeVersion, KeyHash: KeyHash(sub.Key), RunID: sub.RunID, ActionID: sub.ActionID,
+		SessionID: sub.SessionID, Digest: sub.Request.Digest, Lifetime: sub.Request.Lifetime, Leftover: sub.Request.Leftover,
+		GraceMS: int64(sub.Request.GraceS * 1000), LeaseUntil: sub.LeaseUntil, NotAfter: sub.NotAfter,
+		At: longstop.At(time.Now()), BootID: bootID}
+}
+
+func checkSubmit(sub wire.Submit) error {
+	if _, err := longstop.ParseRunID(string(sub.RunID)); err != nil {
+		return &longstop.Error{Code: longstop.CodeUsage, Message: err.Error()}
+	}
+	if sub.Key == "" || sub.Request.Digest == "" {
+		return &longstop.Error{Code: longstop.CodeUsage, Message: "a submit needs an idempotency key and its request's digest"}
+	}
+	return nil
+}
+
+// writeOnce writes a file of the run, whole under its name or not at all; one that is there stays.
+func (r *Run) writeOnce(name string, data []byte) error {
+	temporary := name + "." + randomName()
+	file, err := openAt(r.dir, temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	if err != nil {
+		return writeError(r.dir.Name(), err)
+	}
+	defer file.Close()
+	if _, err := file.Write(data); err != nil {
+		unlink(r.dir, temporary)
+		return writeError(file.Name(), err)
+	}
+	if err := unix.Renameat(int(r.dir.Fd()), temporary, int(r.dir.Fd()), name); err != nil {
+		unlink(r.dir, temporary)
+		return writeError(file.Name(), err)
+	}
+	return nil
+}
+
+// removeRun removes a run's folder, its final record last.
+func (f *Folder) removeRun(id longstop.RunID) error {
+	dir, err := openDir(f.runs, string(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	entries, err := names(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range entries {
+		if name != "final" {
+			if err := removeAll(dir, name); err != nil {
+				return err
+			}
+		}
+	}
+	if err := unlink(dir, "final"); err != nil {
+		return err
+	}
+	err = unix.Unlinkat(int(f.runs.Fd()), string(id), unix.AT_REMOVEDIR)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return &os.PathError{Op: "remove", Path: dir.Name(), Err: err}
+	}
+	return nil
+}
+
+// removeAll removes a name in dir, with what is in it if a workload put a folder there.
+func removeAll(dir *os.File, name string) error {
+	err := unix.Unlinkat(int(dir.Fd()), name, 0)
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	root, err := os.OpenRoot(dir.Name())
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return root.RemoveAll(name)
+}
