@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"math"
 	"time"
 
 	"github.com/longstop/longstop"
@@ -64,17 +64,11 @@ type row interface{ Scan(into ...any) error }
 
 // scanAction returns nil if there is no row.
 func scanAction(r row) (*longstop.Action, error) {
-	var data sql.RawBytes
-	if scanner, ok := r.(*sql.Row); ok { // which does not scan into RawBytes
-		var text []byte
-		if err := scanner.Scan(&text); err != nil {
-			if errors.Is(err, sql.ErrNoRows) {
-				return nil, nil
-			}
-			return nil, fmt.Errorf("read an action: %w", err)
-		}
-		data = text
-	} else if err := r.Scan(&data); err != nil {
+	var data []byte
+	switch err := r.Scan(&data); {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil, nil
+	case err != nil:
 		return nil, fmt.Errorf("read an action: %w", err)
 	}
 	a := new(longstop.Action)
@@ -103,29 +97,14 @@ func scanHost(name string, r row) (*Host, error) {
 
 // Actions returns a page of actions, newest first.
 func (s *Store) Actions(ctx context.Context, f Filter) ([]longstop.Action, error) {
-	from, where, args := `actions`, []string{`1`}, []any{}
-	if f.UnresolvedOnly {
-		// Without it a page of few among a million would be searched for by age.
-		from = `actions INDEXED BY actions_unresolved`
-		where = append(where, `unresolved = 1`)
-	}
-	if f.Host != "" {
-		where, args = append(where, `host = ?`), append(args, f.Host)
-	}
-	if f.SessionID != "" {
-		where, args = append(where, `session_id = ?`), append(args, string(f.SessionID))
-	}
+	before := int64(math.MaxInt64)
 	if f.Before != "" {
-		before, err := s.sequence(ctx, f.Before)
-		if err != nil {
+		var err error
+		if before, err = s.sequence(ctx, f.Before); err != nil {
 			return nil, err
 		}
-		where, args = append(where, `seq < ?`), append(args, before)
 	}
-	args = append(args, limit(f.Limit))
-	// Rows are chosen by index first, so that sorting moves numbers and not whole actions.
-	query := selectAction + `WHERE seq IN (SELECT seq FROM ` + from + ` WHERE ` + strings.Join(where, ` AND `) +
-		` ORDER BY seq DESC LIMIT ?) ORDER BY seq DESC`
+	query, args := f.query(before)
 	var page []longstop.Action
 	err := s.each(ctx, query, args, func(r row) error {
 		a, err := scanAction(r)
@@ -135,6 +114,23 @@ func (s *Store) Actions(ctx context.Context, f Filter) ([]longstop.Action, error
 		return err
 	})
 	return page, err
+}
+
+// query chooses rows by index first, so that sorting moves numbers and not whole actions.
+func (f Filter) query(before int64) (string, []any) {
+	from, where, args := `actions`, `seq < ?`, []any{before}
+	if f.UnresolvedOnly {
+		// Else the few unresolved among a million would be searched for by age.
+		from, where = from+` INDEXED BY actions_unresolved`, where+` AND unresolved = 1`
+	}
+	if f.Host != "" {
+		where, args = where+` AND host = ?`, append(args, f.Host)
+	}
+	if f.SessionID != "" {
+		where, args = where+` AND session_id = ?`, append(args, string(f.SessionID))
+	}
+	return selectAction + `WHERE seq IN (SELECT seq FROM ` + from + ` WHERE ` + where + ` ORDER BY seq DESC LIMIT ?) ORDER BY seq DESC`,
+		append(args, limit(f.Limit))
 }
 
 func limit(n int) int {

@@ -16,6 +16,7 @@ type statements struct {
 
 	appendEntry, addRaw        *sql.Stmt
 	insertAction, updateAction *sql.Stmt
+	updateActionIndexed        *sql.Stmt
 	putSecret                  *sql.Stmt
 	actionByID, actionByKey    *sql.Stmt
 	putHost, deleteHost, host  *sql.Stmt
@@ -36,8 +37,12 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.insertAction: `INSERT INTO actions
 			(id, tail, key, session_id, host, created_at, run_id, revision, unresolved, outcome, entry, json)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		&s.updateAction: `UPDATE actions SET run_id = ?, revision = ?, unresolved = ?, outcome = ?, entry = ?, json = ?
-			WHERE id = ? AND revision = ?`,
+		// Most updates leave run and unresolved as they were; not to name them spares the pages of
+		// their indexes, which SQLite writes even for the same value.
+		&s.updateAction: `UPDATE actions SET revision = ?1, outcome = ?2, entry = ?3, json = ?4
+			WHERE id = ?5 AND revision = ?1 - 1 AND run_id IS ?6 AND unresolved = ?7`,
+		&s.updateActionIndexed: `UPDATE actions SET revision = ?1, outcome = ?2, entry = ?3, json = ?4, run_id = ?6, unresolved = ?7
+			WHERE id = ?5 AND revision = ?1 - 1`,
 		&s.putSecret: `INSERT INTO secrets (run_id, action_id, secret) VALUES (?, ?, ?)
 			ON CONFLICT (run_id) DO UPDATE SET secret = excluded.secret`,
 		&s.actionByID:  selectAction + `WHERE id = ?`,

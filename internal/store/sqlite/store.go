@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
 )
 
@@ -74,7 +75,19 @@ func (s *Store) open(path string) error {
 		return err
 	}
 	s.tree, err = openTree(ctx, s.conn)
+	if bad := (*journal.BadEntry)(nil); errors.As(err, &bad) {
+		err = s.damaged(ctx, bad)
+	}
 	return err
+}
+
+// damaged is why a log that can take no further entry is not opened, with its first bad place.
+func (s *Store) damaged(ctx context.Context, bad *journal.BadEntry) error {
+	if _, err := s.Verify(ctx); err != nil {
+		errors.As(err, &bad)
+	}
+	return &longstop.Error{Code: longstop.CodeInternal, Message: "the journal was changed from outside or damaged, and cannot be added to",
+		Hint: "keep the file as evidence, and put a backup in its place", Err: bad}
 }
 
 // Close waits for updates that have begun and closes the database.

@@ -126,15 +126,17 @@ func (tx *Tx) putAction(a *longstop.Action) error {
 			a.CreatedAt.UnixMicro(), optional(string(a.RunID)), a.Revision, a.Unresolved(), string(a.Outcome), entry, string(data))
 		return tx.explainTaken(err, a)
 	}
-	result, err := s.stmt.updateAction.ExecContext(context.Background(), optional(string(a.RunID)), a.Revision, a.Unresolved(),
-		string(a.Outcome), entry, string(data), string(a.ID), a.Revision-1)
-	if err != nil {
-		return err
+	for _, update := range []*sql.Stmt{s.stmt.updateAction, s.stmt.updateActionIndexed} {
+		result, err := update.ExecContext(context.Background(), a.Revision, string(a.Outcome), entry, string(data), string(a.ID),
+			optional(string(a.RunID)), a.Unresolved())
+		if err != nil {
+			return err
+		}
+		if n, err := result.RowsAffected(); err != nil || n == 1 {
+			return err
+		}
 	}
-	if n, err := result.RowsAffected(); err != nil || n != 1 {
-		return errors.Join(ErrStale, err)
-	}
-	return nil
+	return ErrStale
 }
 
 // explainTaken tells apart which unique value an insert found taken.

@@ -21,8 +21,7 @@ CREATE TABLE raws (
     at        INTEGER NOT NULL, -- microseconds since 1970
     size      INTEGER NOT NULL, -- as received; bytes may be fewer
     salt      BLOB NOT NULL,
-    bytes     BLOB NOT NULL,
-    UNIQUE (entry, place)
+    bytes     BLOB NOT NULL
 ) STRICT;
 CREATE INDEX raws_action ON raws (action_id) WHERE action_id IS NOT NULL;
 

@@ -1,0 +1,128 @@
+package sqlite
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/journal"
+)
+
+// entryOfSize is an entry of about so many bytes.
+func entryOfSize(n int) journal.Entry {
+	e := entryFor(newAction("web-1"), journal.Observed)
+	e.Body = []byte(`"` + rand.Text() + fmt.Sprintf("%0*d", n-300, 0) + `"`)
+	return e
+}
+
+// bare is what the journal costs more than: one insert of the same size, with the same index, in a
+// durable transaction of the same connection.
+type bare struct{ s *Store }
+
+func newBare(b *testing.B) bare {
+	s := openNew(b)
+	for _, sql := range []string{
+		`CREATE TABLE bare (idx INTEGER PRIMARY KEY, action_id TEXT, bytes BLOB NOT NULL) STRICT`,
+		`CREATE INDEX bare_action ON bare (action_id) WHERE action_id IS NOT NULL`,
+	} {
+		if _, err := s.conn.ExecContext(b.Context(), sql); err != nil {
+			b.Fatal(err)
+		}
+	}
+	var err error
+	s.stmt.appendEntry, err = s.conn.PrepareContext(b.Context(), `INSERT INTO bare (action_id, bytes) VALUES (?, ?)`)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return bare{s}
+}
+
+func (w bare) insert(b *testing.B, action string, data []byte) {
+	for _, err := range []error{w.s.exec(w.s.stmt.begin), w.s.exec(w.s.stmt.appendEntry, action, data), w.s.exec(w.s.stmt.commit)} {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkAppend appends one entry of about 700 bytes in each commit, and does the same with a
+// bare insert in turn; "ratio" is the bare insert's time over the journal's.
+func BenchmarkAppend(b *testing.B) {
+	s, plain := openNew(b), newBare(b)
+	e := entryOfSize(700)
+	data, err := journal.Encode(e)
+	if err != nil {
+		b.Fatal(err)
+	}
+	data = append(data, make([]byte, 64)...) // two tree hashes on average
+	var ours, theirs []time.Duration
+	for b.Loop() {
+		e.ActionID = longstop.NewActionID(clock)
+		start := time.Now()
+		if err := s.Update(context.Background(), func(tx *Tx) error { _, err := tx.Append(e); return err }); err != nil {
+			b.Fatal(err)
+		}
+		middle := time.Now()
+		plain.insert(b, string(e.ActionID), data)
+		ours, theirs = append(ours, middle.Sub(start)), append(theirs, time.Since(middle))
+	}
+	report(b, "journal", ours)
+	report(b, "bare", theirs)
+	b.ReportMetric(float64(total(theirs))/float64(total(ours)), "ratio")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkUpdate does what the gateway does around a launch: an entry, a raw answer and a
+// projection in one commit.
+func BenchmarkUpdate(b *testing.B) {
+	s := openNew(b)
+	a := newAction("web-1")
+	put(b, s, a, journal.Requested)
+	raw := Raw{Kind: "submit_answer", Bytes: make([]byte, 1500)}
+	var took []time.Duration
+	for b.Loop() {
+		a.Revision++
+		start := time.Now()
+		put(b, s, a, journal.Observed, raw)
+		took = append(took, time.Since(start))
+	}
+	report(b, "update", took)
+}
+
+// BenchmarkUpdateAtOnce has eight writers at once; "flushes/op" is how many commits each paid.
+func BenchmarkUpdateAtOnce(b *testing.B) {
+	s := openNew(b)
+	before := s.Flushes()
+	var writers sync.WaitGroup
+	for range 8 {
+		writers.Go(func() {
+			a := newAction("web-1")
+			put(b, s, a, journal.Requested)
+			for range b.N / 8 {
+				a.Revision++
+				put(b, s, a, journal.Observed)
+			}
+		})
+	}
+	writers.Wait()
+	b.ReportMetric(float64(s.Flushes()-before)/float64(b.N), "flushes/op")
+}
+
+func report(b *testing.B, what string, took []time.Duration) {
+	slices.Sort(took)
+	us := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+	b.ReportMetric(us(took[len(took)/2]), what+"-p50-µs")
+	b.ReportMetric(us(took[len(took)*99/100]), what+"-p99-µs")
+}
+
+func total(took []time.Duration) (sum time.Duration) {
+	for _, d := range took {
+		sum += d
+	}
+	return sum
+}
