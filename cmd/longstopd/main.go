@@ -18,12 +18,16 @@ import (
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/api"
 	"github.com/longstop/longstop/internal/client"
+	"github.com/longstop/longstop/internal/demo"
 )
 
 // endPatience is how long answers being given, and the gateway's channels, may take to end.
 const endPatience = 5 * time.Second
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "demo" { // what `longstop demo` becomes
+		os.Exit(demo.Main(os.Args[2:]))
+	}
 	version := flag.Bool("version", false, "print the version and end")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), `longstopd is Longstop's gateway. longstop starts it when it needs one; started by hand it stays in the
