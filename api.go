@@ -48,6 +48,7 @@ type Host struct {
 	UID        int          `json:"uid"`
 	Runner     string       `json:"runner"` // absolute path on the host
 	RunnerSHA  string       `json:"runner_sha256"`
+	HostKey    string       `json:"host_key,omitempty"` // "SHA256:…" of the last connection
 	EnrolledAt Time         `json:"enrolled_at"`
 	Hello      *HostHello   `json:"hello,omitempty"`
 	Seen       *Observation `json:"seen,omitempty"`
