@@ -169,6 +169,9 @@ func (r *Reader) firstHeader() ([]byte, error) {
 			r.keepNoise(line[:cut])
 			carried, atStart = bytes.Clone(line[cut:]), false
 			continue
+		case err != nil && r.nonce != "" && bytes.Contains(line, []byte(frameMagic+r.nonce)):
+			r.raw = bytes.Clone(line)
+			return nil, &BadFrame{Why: "the channel ended inside a header", Err: unlessEOF(err)}
 		case err != nil:
 			r.keepNoise(line)
 			return nil, err
@@ -259,7 +262,7 @@ func ReadOne(in io.Reader, nonce string, options Options) (body []byte, r *Reade
 	}
 	raw := r.raw
 	again, _, err := r.Next()
-	r.raw = raw
+	r.raw = append(raw[:len(raw):len(raw)], r.raw...)
 	switch {
 	case err == io.EOF:
 		return body, r, nil

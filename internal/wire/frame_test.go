@@ -1,0 +1,239 @@
+package wire_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/longstop/longstop/internal/wire"
+)
+
+const (
+	ours   = "0123456789abcdef0123456789abcdef"
+	theirs = "fedcba9876543210fedcba9876543210"
+)
+
+func frame(nonce, body string) string {
+	return fmt.Sprintf("LONGSTOP/1 %s %d\n%s\nEND %s\n", nonce, len(body), body, nonce)
+}
+
+func TestWriteFrameIsOneWrite(t *testing.T) {
+	t.Parallel()
+	var w writes
+	if err := wire.WriteFrame(&w, ours, []byte(`{"a":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	if len(w) != 1 || w[0] != frame(ours, `{"a":1}`) {
+		t.Errorf("wrote %q", w)
+	}
+	for nonce, body := range map[string]string{"": "{}", ours + "0": "{}", strings.ToUpper(ours): "{}", ours: ""} {
+		if err := wire.WriteFrame(&w, nonce, []byte(body)); err == nil {
+			t.Errorf("nonce %q, body %q: no error", nonce, body)
+		}
+	}
+	if len(w) != 1 {
+		t.Errorf("a refused frame was written: %q", w)
+	}
+}
+
+type writes []string
+
+func (w *writes) Write(b []byte) (int, error) { *w = append(*w, string(b)); return len(b), nil }
+
+// read returns what a reader makes of in: each frame as nonce=body, then its error.
+func read(in string, options wire.Options) (got []string, r *wire.Reader, err error) {
+	r = wire.NewReader(strings.NewReader(in), options)
+	for {
+		nonce, body, err := r.Next()
+		if err != nil {
+			return got, r, err
+		}
+		if r.Raw() == nil || string(r.Raw()) != frame(nonce, string(body)) {
+			return got, r, fmt.Errorf("raw is %q", r.Raw())
+		}
+		got = append(got, nonce[:2]+"="+string(body))
+	}
+}
+
+func TestReader(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 200_000)
+	for _, c := range []struct {
+		name    string
+		in      string
+		options wire.Options
+		frames  string // joined by commas
+		noise   string
+		fails   string // empty: io.EOF
+	}{
+		{name: "nothing"},
+		{name: "one", in: frame(ours, "{}"), frames: "01={}"},
+		{name: "several", in: frame(ours, "1") + frame(theirs, "2") + frame(ours, "3"), frames: "01=1,fe=2,01=3"},
+		{name: "a body that looks like a frame", in: frame(ours, frame(theirs, "{}")), frames: "01=" + frame(theirs, "{}")},
+		{name: "a body that ends like a frame", in: frame(ours, "\nEND "+ours), frames: "01=\nEND " + ours},
+
+		{name: "noise", in: "motd\r\n\x00\xff\n" + frame(ours, "{}"), frames: "01={}", noise: "motd\r\n\x00\xff\n"},
+		{name: "noise alone", in: "This account is not available.\n", noise: "This account is not available.\n"},
+		{name: "noise without a line feed, nonce known", in: "hello " + frame(ours, "{}"), options: wire.Options{Nonce: ours}, frames: "01={}", noise: "hello "},
+		{name: "noise without a line feed, nonce not known", in: "hello " + frame(ours, "{}"), noise: "hello " + frame(ours, "{}")},
+		{name: "noise of one long line", in: long + "\n" + frame(ours, "{}"), frames: "01={}", noise: long[:100], options: wire.Options{MaxNoise: 100}},
+		{name: "noise of one long line without a line feed", in: long + frame(ours, "{}"), frames: "01={}", noise: long, options: wire.Options{Nonce: ours, MaxNoise: 1 << 20}},
+		{name: "a header in the middle of a line longer than the buffer", in: long + frame(ours, "{}"), noise: long + frame(ours, "{}"), options: wire.Options{MaxNoise: 1 << 20}},
+		{name: "a frame as noise (C029)", in: frame(theirs, `{"final":true}`) + frame(ours, "{}"), options: wire.Options{Nonce: ours}, frames: "01={}", noise: frame(theirs, `{"final":true}`)},
+		{name: "a header as noise that claims what follows", in: "LONGSTOP/1 " + theirs + " 100\n" + frame(ours, "{}"), options: wire.Options{Nonce: ours}, frames: "01={}", noise: "LONGSTOP/1 " + theirs + " 100\n"},
+		{name: "rubbish of our form as noise", in: "LONGSTOP/1 x\nLONGSTOP/1 \nLONGSTOP/1\n" + frame(ours, "{}"), options: wire.Options{Nonce: ours}, frames: "01={}", noise: "LONGSTOP/1 x\nLONGSTOP/1 \nLONGSTOP/1\n"},
+		{name: "a broken header as noise, nonce not known", in: "LONGSTOP/1 " + theirs + " 0x10\n" + frame(ours, "{}"), frames: "01={}", noise: "LONGSTOP/1 " + theirs + " 0x10\n"},
+		{name: "other frames after the expected one", in: frame(ours, "1") + frame(theirs, "2"), options: wire.Options{Nonce: ours}, frames: "01=1,fe=2"},
+
+		{name: "noise where none may be", in: "x" + frame(ours, "{}"), options: wire.Options{MaxNoise: -1}, fails: "bytes between frames"},
+		{name: "another nonce where no noise may be", in: frame(theirs, "{}"), options: wire.Options{MaxNoise: -1, Nonce: ours}, fails: "another nonce"},
+		{name: "a line feed between frames", in: frame(ours, "{}") + "\n" + frame(ours, "{}"), frames: "01={}", fails: "bytes between frames"},
+		{name: "a word after the last frame", in: frame(ours, "{}") + "logout\n", frames: "01={}", fails: "bytes between frames"},
+		{name: "a byte after the last frame", in: frame(ours, "{}") + "L", frames: "01={}", fails: "ended inside a header"},
+		{name: "a body shorter than said", in: strings.Replace(frame(ours, `{"a":1}`), " 7\n", " 8\n", 1), fails: "ended 1 bytes before"},
+		{name: "a body shorter than said, frames following", in: strings.Replace(frame(ours, `{"a":1}`), " 7\n", " 8\n", 1) + frame(ours, "{}"), fails: "END line"},
+		{name: "a body longer than said", in: strings.Replace(frame(ours, `{"a":1}`), " 7\n", " 6\n", 1), fails: "END line"},
+		{name: "an END of another nonce", in: strings.Replace(frame(ours, "{}"), "END "+ours, "END "+theirs, 1), fails: "END line"},
+		{name: "a frame cut in its body", in: frame(ours, "{}")[:46], fails: "before the frame did"},
+		{name: "a frame cut in its END line", in: frame(ours, "{}")[:70], fails: "before the frame did"},
+		{name: "a frame cut before its last line feed", in: strings.TrimSuffix(frame(ours, "{}"), "\n"), fails: "before the frame did"},
+		{name: "a header cut", in: frame(ours, "{}")[:44], options: wire.Options{Nonce: ours}, fails: "ended inside a header"},
+		{name: "a header cut after a frame", in: frame(ours, "{}") + frame(ours, "{}")[:30], frames: "01={}", fails: "ended inside a header"},
+		{name: "carriage returns", in: strings.ReplaceAll(frame(ours, "{}"), "\n", "\r\n"), options: wire.Options{Nonce: ours}, fails: "rewrites line ends"},
+		{name: "a carriage return in the END line", in: strings.TrimSuffix(frame(ours, "{}"), "\n") + "\r\n", fails: "END line"},
+		{name: "a body over the limit", in: frame(ours, "123456"), options: wire.Options{MaxBody: 5}, fails: "over the limit of 5"},
+		{name: "a huge body promised", in: "LONGSTOP/1 " + ours + " 999999999\n", options: wire.Options{MaxBody: 999_999_999}, fails: "before the frame did"},
+		{name: "a length that overflows", in: "LONGSTOP/1 " + ours + " 18446744073709551618\n", options: wire.Options{Nonce: ours}, fails: "usable length"},
+		{name: "a length of nothing", in: "LONGSTOP/1 " + ours + " 0\n\nEND " + ours + "\n", options: wire.Options{Nonce: ours}, fails: "usable length"},
+		{name: "a length with a leading zero", in: "LONGSTOP/1 " + ours + " 02\n{}\nEND " + ours + "\n", options: wire.Options{Nonce: ours}, fails: "usable length"},
+		{name: "a signed length", in: "LONGSTOP/1 " + ours + " +2\n{}\nEND " + ours + "\n", options: wire.Options{Nonce: ours}, fails: "usable length"},
+		{name: "no length", in: "LONGSTOP/1 " + ours + "\n{}\nEND " + ours + "\n", options: wire.Options{Nonce: ours}, fails: "no nonce"},
+		{name: "two spaces", in: "LONGSTOP/1 " + ours + "  2\n{}\nEND " + ours + "\n", options: wire.Options{Nonce: ours}, fails: "usable length"},
+		{name: "a nonce in capitals", in: frame(ours, "1") + frame(strings.ToUpper(ours), "{}"), frames: "01=1", fails: "no nonce"},
+		{name: "an endless header", in: frame(ours, "1") + "LONGSTOP/1 " + strings.Repeat("a", 1<<20), frames: "01=1", fails: "does not end"},
+		{name: "another version", in: frame(ours, "1") + strings.Replace(frame(ours, "1"), "/1", "/2", 1), frames: "01=1", fails: "is no frame"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got, r, err := read(c.in, c.options)
+			if strings.Join(got, ",") != c.frames {
+				t.Errorf("frames %.200q, want %.200q", got, c.frames)
+			}
+			if string(r.Noise()) != c.noise {
+				t.Errorf("noise %.100q, want %.100q", r.Noise(), c.noise)
+			}
+			var bad *wire.BadFrame
+			switch {
+			case c.fails == "" && err != io.EOF:
+				t.Errorf("ended with %v, want io.EOF", err)
+			case c.fails != "" && (!errors.As(err, &bad) || !strings.Contains(bad.Why, c.fails)):
+				t.Errorf("ended with %v, want a BadFrame with %q", err, c.fails)
+			}
+			if _, _, again := r.Next(); again != err {
+				t.Errorf("after %v the reader went on: %v", err, again)
+			}
+		})
+	}
+}
+
+func TestReaderTellsALostTransportFromABadFrame(t *testing.T) {
+	t.Parallel()
+	gone := errors.New("connection lost")
+	between := wire.NewReader(io.MultiReader(strings.NewReader(frame(ours, "{}")), iotest.ErrReader(gone)), wire.Options{})
+	if _, _, err := between.Next(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := between.Next(); err != gone {
+		t.Errorf("between frames: %v", err)
+	}
+	inside := wire.NewReader(io.MultiReader(strings.NewReader(frame(ours, "{}")[:50]), iotest.ErrReader(gone)), wire.Options{})
+	var bad *wire.BadFrame
+	if _, _, err := inside.Next(); !errors.As(err, &bad) || !errors.Is(err, gone) {
+		t.Errorf("inside a frame: %v", err)
+	}
+	if string(inside.Raw()) != frame(ours, "{}")[:50] {
+		t.Errorf("raw is %q", inside.Raw())
+	}
+}
+
+func TestReadOne(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, in, body, fails string }{
+		{"the answer", "noise\n" + frame(ours, "{}"), "{}", ""},
+		{"two frames for one nonce", frame(ours, "{}") + frame(ours, "{}"), "", "two frames for one nonce"},
+		{"a second frame", frame(ours, "{}") + frame(theirs, "{}"), "", "a second frame"},
+		{"words after it", frame(ours, "{}") + "bye\n", "", "bytes between frames"},
+		{"another's answer", frame(theirs, "{}"), "", "no frame came"},
+		{"nothing", "", "", "no frame came"},
+		{"half of it", frame(ours, "{}")[:50], "", "before the frame did"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			body, r, err := wire.ReadOne(strings.NewReader(c.in), ours, wire.Options{})
+			if string(body) != c.body || c.fails == "" && err != nil || c.fails != "" && (err == nil || !strings.Contains(err.Error(), c.fails)) {
+				t.Errorf("body %q, error %v; want %q, %q", body, err, c.body, c.fails)
+			}
+			if !strings.Contains(c.in, string(r.Noise())+string(r.Raw())) {
+				t.Errorf("noise %q, raw %q", r.Noise(), r.Raw())
+			}
+		})
+	}
+}
+
+// FuzzReader: whatever comes and however it is cut, what the reader gives is a part of it, a frame
+// is what WriteFrame would have written, and a reader that failed stays failed.
+func FuzzReader(f *testing.F) {
+	for _, seed := range []string{
+		"", "noise", frame(ours, "{}"), frame(ours, "{}") + frame(ours, "{}"), frame(theirs, "{}") + frame(ours, "{}"),
+		"x" + frame(ours, "{}"), frame(ours, "{}") + "\n", frame(ours, "{}")[:40], strings.ReplaceAll(frame(ours, "{}"), "\n", "\r\n"),
+		"LONGSTOP/1 " + ours + " 999999999\n{}", "LONGSTOP/1 " + ours + " 99999999999999999999\n", "LONGSTOP/1 LONGSTOP/1 " + frame(ours, "1"),
+		frame(ours, "\nEND "+ours+"\n"+frame(ours, "{}")), "\x00\xff\n" + frame(ours, "{\"a\":1,\"a\":2}"),
+	} {
+		f.Add([]byte(seed), true)
+		f.Add([]byte(seed), false)
+	}
+	f.Fuzz(func(t *testing.T, in []byte, known bool) {
+		options := wire.Options{MaxBody: 1 << 20, MaxNoise: 1 << 20}
+		if known {
+			options.Nonce = ours
+		}
+		whole := drain(t, bytes.NewReader(in), options)
+		bytewise := drain(t, iotest.OneByteReader(bytes.NewReader(in)), options)
+		if whole != bytewise {
+			t.Fatalf("read at once:\n%q\nbyte by byte:\n%q", whole, bytewise)
+		}
+		if !bytes.HasPrefix(in, []byte(whole)) {
+			t.Fatalf("read %q, not a beginning of the input", whole)
+		}
+	})
+}
+
+// drain returns noise and raw frames as they came.
+func drain(t *testing.T, in io.Reader, options wire.Options) string {
+	var all strings.Builder
+	r := wire.NewReader(in, options)
+	for n := 0; ; n++ {
+		nonce, body, err := r.Next()
+		if n == 0 {
+			all.Write(r.Noise())
+			if err == nil && options.Nonce != "" && nonce != options.Nonce {
+				t.Fatalf("the first frame bears %s", nonce)
+			}
+		}
+		if err != nil {
+			if _, _, again := r.Next(); again != err {
+				t.Fatalf("went on after %v: %v", err, again)
+			}
+			return all.String()
+		}
+		var written bytes.Buffer
+		if err := wire.WriteFrame(&written, nonce, body); err != nil || written.String() != string(r.Raw()) {
+			t.Fatalf("raw %q, written %q, %v", r.Raw(), written.String(), err)
+		}
+		all.Write(r.Raw())
+	}
+}
