@@ -29,11 +29,11 @@ const readConnections = 4
 func prepareFile(path string) error {
 	folder := filepath.Dir(path)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return fmt.Errorf("make the state folder: %w", err)
+		return unusable("make the state folder", err)
 	}
 	info, err := os.Stat(folder)
 	if err != nil {
-		return fmt.Errorf("look at the state folder: %w", err)
+		return unusable("look at the state folder", err)
 	}
 	if err := private(folder, info, "700"); err != nil {
 		return err
@@ -43,11 +43,11 @@ func prepareFile(path string) error {
 		return stateFolder(path+" is a symbolic link", "put the file itself there, or set LONGSTOP_HOME to where it is")
 	}
 	if err != nil {
-		return fmt.Errorf("open the database: %w", err)
+		return unusable("open the database", err)
 	}
 	defer file.Close()
 	if info, err = file.Stat(); err != nil {
-		return fmt.Errorf("look at the database: %w", err)
+		return unusable("look at the database", err)
 	}
 	if !info.Mode().IsRegular() {
 		return stateFolder(path+" is not a plain file", "move it away")
@@ -69,6 +69,11 @@ func private(path string, info fs.FileInfo, mode string) error {
 
 func stateFolder(message, hint string) error {
 	return &longstop.Error{Code: longstop.CodeStateFolder, Message: message, Hint: hint}
+}
+
+func unusable(act string, err error) error {
+	return &longstop.Error{Code: longstop.CodeStateFolder, Message: act, Err: err,
+		Hint: "set LONGSTOP_HOME to a folder that you can write to"}
 }
 
 func openError(path string, err error) error {
