@@ -68,6 +68,7 @@ var machine struct {
 	dir   string
 	stop  func()
 	hosts map[string]*Host
+	fresh int // hosts that New has made
 }
 
 // Main runs the tests of a binary that uses hosts and takes the hosts down before it returns. It is
@@ -119,6 +120,19 @@ func Up(t testing.TB, name string, options ...Option) *Host {
 	}
 	t.Fatalf("rig up %s: not in its list:\n%s", name, out)
 	return nil
+}
+
+// New returns a host of this test alone, which may do to it what it likes: it is taken down with
+// its files when the test ends.
+func New(t testing.TB, options ...Option) *Host {
+	t.Helper()
+	machine.Lock()
+	machine.fresh++
+	name := fmt.Sprintf("n%d", 20+machine.fresh%80) // beside h1, h2, …, whose addresses follow from their numbers
+	machine.Unlock()
+	h := Up(t, name, options...)
+	t.Cleanup(func() { h.Down(t) })
+	return h
 }
 
 // start makes this process's rig, or skips the test where none can be.
