@@ -1,0 +1,172 @@
+package sshlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/longstop/longstop"
+)
+
+// openTimeout bounds the opening of a session whose caller sets no nearer deadline.
+const openTimeout = 30 * time.Second
+
+// link is a Link over one x/crypto connection: what both transports share. A transport gives it
+// the connection, a probe that tells whether the other end is alive, and its own undertaking.
+type link struct {
+	name  string // of the host, for messages
+	conn  ssh.Conn
+	wire  *guarded // beneath conn
+	facts Facts
+	pulse pulse
+	// bury ends what serves the connection on this machine, within a bound, and returns why the
+	// connection ended where that is known better than by reason. It is called once.
+	bury func(reason error, asked bool) error
+
+	gone chan struct{} // conn is over: no session goes on
+	done chan struct{} // and buried
+
+	mu      sync.Mutex
+	limit   int   // sessions at most
+	open    int   // sessions that the server may still count
+	reason  error // why this side ended the connection
+	closing bool
+	err     error
+}
+
+// begin starts the goroutines of a link, all of which end with the connection.
+func (l *link) begin(channels <-chan ssh.NewChannel, requests <-chan *ssh.Request) {
+	l.gone, l.done = make(chan struct{}), make(chan struct{})
+	go ssh.DiscardRequests(requests)
+	go func() {
+		for ch := range channels {
+			ch.Reject(ssh.Prohibited, "nothing is forwarded here")
+		}
+	}()
+	go l.pulse.watch(l.gone, l.condemn)
+	go l.mourn()
+}
+
+// mourn waits for the end of the connection and gives it its reason.
+func (l *link) mourn() {
+	cause := l.conn.Wait()
+	close(l.gone)
+	l.mu.Lock()
+	reason, asked := l.reason, l.closing
+	l.mu.Unlock()
+	if reason == nil {
+		reason = cause
+	}
+	err := l.bury(reason, asked)
+	l.mu.Lock()
+	if !l.closing {
+		l.err = &longstop.Error{Code: longstop.CodeUnreachable, Message: l.name + ": the connection was lost", Err: err}
+	}
+	l.mu.Unlock()
+	close(l.done)
+}
+
+// condemn ends the connection for a reason found on this side.
+func (l *link) condemn(reason error) {
+	l.mu.Lock()
+	if l.reason == nil {
+		l.reason = reason
+	}
+	l.mu.Unlock()
+	l.conn.Close()
+}
+
+func (l *link) Facts() Facts          { return l.facts }
+func (l *link) Done() <-chan struct{} { return l.done }
+
+func (l *link) Sessions() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open
+}
+
+func (l *link) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+func (l *link) Close() error {
+	l.mu.Lock()
+	select {
+	case <-l.gone: // it ended by itself, and Err goes on saying why
+	default:
+		l.closing = true
+	}
+	l.mu.Unlock()
+	l.condemn(errors.New("closed here"))
+	<-l.done
+	return nil
+}
+
+// Exec opens a session and starts command in it.
+func (l *link) Exec(ctx context.Context, command string) (Channel, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	if err := l.reserve(); err != nil {
+		return nil, err
+	}
+	o := &opening{link: l, result: make(chan opened, 1)}
+	go o.run(command)
+	select {
+	case r := <-o.result:
+		if r.err != nil {
+			return nil, r.err
+		}
+		return r.session, nil
+	case <-ctx.Done():
+		l.pulse.check()
+		return nil, o.giveUp(ctx.Err())
+	}
+}
+
+// reserve takes a place for one session. A server is never asked for more than it allows: a
+// refused session does not just fail, it makes OpenSSH's master exit with the next disconnect.
+func (l *link) reserve() error {
+	select {
+	case <-l.gone:
+		return l.lost(nil)
+	default:
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open >= l.limit {
+		return &longstop.Error{Code: longstop.CodeSessionRefused,
+			Message: fmt.Sprintf("%s: all %d sessions of the connection are in use", l.name, l.limit),
+			Hint:    "try again when one has ended"}
+	}
+	l.open++
+	return nil
+}
+
+func (l *link) release() {
+	l.mu.Lock()
+	l.open--
+	l.mu.Unlock()
+}
+
+// refused learns the server's limit from a refusal: what was open beside the refused session.
+func (l *link) refused() {
+	l.mu.Lock()
+	if beside := l.open - 1; beside > 0 && beside < l.limit {
+		l.limit = beside
+	}
+	l.mu.Unlock()
+}
+
+func (l *link) lost(err error) error {
+	return &longstop.Error{Code: longstop.CodeUnreachable, Message: l.name + ": the connection was lost", Err: err}
+}
+
+// isLost reports whether the connection failed; it is true before x/crypto ends any session for
+// that reason.
+func (l *link) isLost() bool { return l.wire.failed.Load() }

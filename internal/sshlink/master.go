@@ -1,0 +1,222 @@
+package sshlink
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/longstop/longstop"
+)
+
+// A master's files in OpenSSH.Dir are NAME.sock and NAME.log.
+const (
+	socketSuffix = ".sock"
+	logSuffix    = ".log"
+	// ssh binds its socket under a temporary name, 17 bytes longer, in an address of 108 with its
+	// final zero (unix(7)).
+	longestSocket = 108 - 1 - 17
+	nameBytes     = 12 // of NAME
+	longestDir    = longestSocket - len("/") - nameBytes - len(socketSuffix)
+	longestLog    = 1 << 20
+)
+
+// master is an ssh of ours that holds a connection open and serves its control socket.
+type master struct {
+	socket, log string
+	cmd         *exec.Cmd
+	child       *child
+	control     *control
+	loggedIn    int    // bytes of the log that are about the login
+	final       string // the log, once the master is gone and its files are
+}
+
+// startMaster runs ssh in a session of its own: an interrupt typed at our terminal is not for it,
+// and it has no terminal to ask anything at. Its stderr is a file: whoever inherits that (a
+// ProxyCommand, a jump host's ssh) holds up nobody.
+func startMaster(dir, path string, args []string, to Target) (*master, error) {
+	sum := sha256.Sum256([]byte(to.Name + "\x00" + to.SSHConfig))
+	var random [3]byte
+	rand.Read(random[:])
+	name := hex.EncodeToString(append(sum[:3:3], random[:]...))
+	m := &master{socket: filepath.Join(dir, name+socketSuffix), log: filepath.Join(dir, name+logSuffix)}
+	log, err := os.OpenFile(m.log, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	m.cmd = exec.Command(path, append(append([]string{"-M", "-S", m.socket}, args...), "--", to.Name)...)
+	m.cmd.Stderr = log
+	m.cmd.Stdout = log
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := m.cmd.Start(); err != nil {
+		os.Remove(m.log)
+		return nil, err
+	}
+	m.child = watchChild(m.cmd)
+	return m, nil
+}
+
+var errMasterExited = errors.New("ssh ended")
+
+// ready waits until the master is logged in: it makes its socket then.
+func (m *master) ready(ctx context.Context) error {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Lstat(m.socket); err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-m.child.exited:
+			return errMasterExited
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// connect opens the connection that carries sessions, and the one that asks about the master.
+func (m *master) connect(ctx context.Context) (*guarded, ssh.Conn, <-chan ssh.NewChannel, <-chan *ssh.Request, error) {
+	var err error
+	if m.control, err = dialControl(ctx, m.socket); err != nil {
+		return nil, nil, nil, nil, err
+	}
+	socket, err := (&net.Dialer{}).DialContext(ctx, "unix", m.socket)
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	wire := &guarded{Conn: socket}
+	stop := context.AfterFunc(ctx, func() { wire.Close() })
+	defer stop()
+	conn, channels, requests, err := ssh.NewControlClientConn(wire)
+	if err != nil {
+		wire.Close()
+		return nil, nil, nil, nil, err
+	}
+	return wire, conn, channels, requests, nil
+}
+
+// end makes the master go away, by asking it, then by its own process id, which stays its own
+// until we reap it; and removes its files. A silent one is stopped or stuck, and not asked.
+func (m *master) end(silent bool) {
+	if !silent {
+		if m.control != nil {
+			// The pulse may be asking at this moment: a second connection has its own answers.
+			go m.askToExit()
+		}
+		if !m.within(2 * muxPatience) {
+			m.child.signal(syscall.SIGTERM)
+			m.within(muxPatience)
+		}
+	}
+	// With it ends what it started in its session: a ProxyCommand, a jump host's ssh.
+	m.child.signalGroup(syscall.SIGKILL)
+	<-m.child.exited
+	if m.control != nil {
+		m.control.conn.Close()
+	}
+	m.final = m.text()
+	os.Remove(m.socket)
+	os.Remove(m.log)
+}
+
+func (m *master) askToExit() {
+	ctx, cancel := context.WithTimeout(context.Background(), muxPatience)
+	defer cancel()
+	c, err := dialControl(ctx, m.socket)
+	if err != nil {
+		return // it is exiting, or will be signalled
+	}
+	c.terminate()
+	c.conn.Close()
+}
+
+func (m *master) within(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-m.child.exited:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// text is what the master logged so far.
+func (m *master) text() string {
+	data, err := os.ReadFile(m.log)
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+// alive asks the master, and keeps its log from growing for ever: ssh appends, so a log that was
+// cut goes on at its new end.
+func (m *master) alive() error {
+	if info, err := os.Stat(m.log); err == nil && info.Size() > longestLog {
+		m.loggedIn = 0
+		os.Truncate(m.log, 0)
+	}
+	return m.control.alive()
+}
+
+// lastWords says why the master ended, which it has.
+func (m *master) lastWords(reason error) error {
+	if errors.Is(reason, errSilent) {
+		return fmt.Errorf("the ssh master gives %w", reason)
+	}
+	said := plainLines(m.final[min(m.loggedIn, len(m.final)):])
+	if len(said) > 0 {
+		return errors.New(said[len(said)-1])
+	}
+	if state := m.cmd.ProcessState; !state.Exited() {
+		return fmt.Errorf("the ssh master ended: %v", state)
+	}
+	return reason
+}
+
+// checkDir makes the folder of sockets and logs, and refuses one that others can reach.
+func checkDir(dir string) error {
+	if len(dir) > longestDir {
+		return &longstop.Error{Code: longstop.CodeUsage,
+			Message: fmt.Sprintf("the path of the folder for ssh's sockets is too long: %s has %d bytes, and a socket's name leaves room for %d", dir, len(dir), longestDir),
+			Hint:    "choose a shorter LONGSTOP_HOME"}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return &longstop.Error{Code: longstop.CodeUsage, Message: "make the folder for ssh's sockets", Err: err}
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return &longstop.Error{Code: longstop.CodeUsage, Message: "look at the folder for ssh's sockets", Err: err}
+	}
+	owner, _ := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || info.Mode().Perm()&0o077 != 0 || owner == nil || int(owner.Uid) != os.Geteuid() {
+		return &longstop.Error{Code: longstop.CodeUsage,
+			Message: fmt.Sprintf("the folder for ssh's sockets must be a folder of this user's own with mode 0700: %s is %v", dir, info.Mode()),
+			Hint:    "chmod 700 " + dir}
+	}
+	return nil
+}
+
+// checkName refuses what ssh would take for something else than a host.
+func checkName(name string) error {
+	if name == "" || strings.HasPrefix(name, "-") || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return &longstop.Error{Code: longstop.CodeUsage,
+			Message: fmt.Sprintf("%q cannot be the name of a host: give what you would type after ssh", name)}
+	}
+	return nil
+}

@@ -1,0 +1,218 @@
+package sshlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/longstop/longstop"
+)
+
+// explainDial says why ssh could not log in, from what it logged.
+func explainDial(to Target, t transcript, cause error, waited time.Duration) error {
+	e := &longstop.Error{Code: longstop.CodeUnreachable, Noise: clip(strings.Join(t.plain, "\n"))}
+	say := func(format string, args ...any) { e.Message = to.Name + ": " + fmt.Sprintf(format, args...) }
+	for _, rule := range troubles {
+		if line, ok := t.find(rule.sign); ok {
+			e.Code = rule.code
+			message, hint := rule.say(to, t, line)
+			say("%s", message)
+			e.Hint = hint
+			return e
+		}
+	}
+	switch {
+	case errors.Is(cause, context.Canceled):
+		say("connecting was given up")
+		e.Err = cause
+	case errors.Is(cause, errMasterExited) && len(t.plain) > 0:
+		say("%s", t.plain[len(t.plain)-1])
+		e.Hint = "see: " + sshCommand(to, "-v") + " true"
+	case errors.Is(cause, errMasterExited):
+		say("ssh ended without a word")
+		e.Hint = "see: " + sshCommand(to, "-v") + " true"
+	default:
+		say("%s in %v", t.stage(), waited.Round(100*time.Millisecond))
+		e.Hint = "see: " + sshCommand(to, "-v") + " true"
+		if !errors.Is(cause, context.DeadlineExceeded) {
+			e.Err = cause
+		}
+	}
+	return e
+}
+
+// stage is what did not happen, for a login that took too long.
+func (t *transcript) stage() string {
+	switch {
+	case t.method != "":
+		return "logged in, but ssh did not open its control socket"
+	case t.hostKey != "":
+		return "the host key was good, but the login did not end"
+	case t.software != "":
+		return "the server answered, but the key exchange did not end"
+	case t.connected:
+		return fmt.Sprintf("connected to %s port %s, but no SSH banner came", t.host, t.port)
+	case t.proxied:
+		return "no answer through the jump host or ProxyCommand"
+	case t.host != "":
+		return fmt.Sprintf("no connection to %s port %s", t.host, t.port)
+	}
+	return "ssh did not begin to connect"
+}
+
+// trouble is one kind of failed login: a sign of it in ssh's words, and what to say.
+type trouble struct {
+	sign []string // any of these, within one line
+	code longstop.Code
+	say  func(to Target, t transcript, line string) (message, hint string)
+}
+
+// find returns the first line that has a sign.
+func (t *transcript) find(signs []string) (string, bool) {
+	for _, line := range t.plain {
+		for _, sign := range signs {
+			if strings.Contains(line, sign) {
+				return line, true
+			}
+		}
+	}
+	return "", false
+}
+
+// troubles are tried in order: the more telling first, since ssh says several things at once.
+var troubles = []trouble{
+	{[]string{"REVOKED HOST KEY DETECTED", "is marked as revoked"}, longstop.CodeHostKeyChanged, sayRevoked},
+	{[]string{"REMOTE HOST IDENTIFICATION HAS CHANGED", "has changed and you have requested strict checking"}, longstop.CodeHostKeyChanged, sayChanged},
+	{[]string{"host key is known for", "Host key verification failed"}, longstop.CodeHostKeyUnknown, sayUnknown},
+	{[]string{"Too many authentication failures"}, longstop.CodeAccessRefused, sayTooMany},
+	{[]string{"Permission denied ("}, longstop.CodeAccessRefused, sayRefused},
+	{[]string{"Could not resolve hostname"}, longstop.CodeUnreachable, func(to Target, t transcript, line string) (string, string) {
+		return strings.TrimPrefix(line, "ssh: "), "check the name, and what " + sshCommand(to, "-G") + " says of it"
+	}},
+	{[]string{"Unable to negotiate with", "no matching host key type", "no matching key exchange"}, longstop.CodeUnsupported, func(to Target, t transcript, line string) (string, string) {
+		return "no common algorithms: " + line, "allow one of theirs for this host in ssh_config, if you must"
+	}},
+	{[]string{"Connection timed out during banner exchange", "banner exchange: Connection to"}, longstop.CodeUnreachable, func(to Target, t transcript, line string) (string, string) {
+		return fmt.Sprintf("connected to %s port %s, but no SSH banner came in time", t.host, t.port), "is that an SSH server?"
+	}},
+	{[]string{"connect to host", "connect to address"}, longstop.CodeUnreachable, func(to Target, t transcript, line string) (string, string) {
+		return strings.TrimPrefix(line, "ssh: "), ""
+	}},
+	{[]string{"kex_exchange_identification: ", "banner exchange: "}, longstop.CodeUnreachable, sayBeforeBanner},
+	{[]string{"Bad configuration option", "Bad owner or permissions", "Can't open user config file", "bad configuration options"}, longstop.CodeUsage, func(to Target, t transcript, line string) (string, string) {
+		return "ssh does not take its configuration: " + line, "mend it, then see: " + sshCommand(to, "-G")
+	}},
+	{[]string{"Connection closed by", "Connection reset by", "Received disconnect from", "Disconnected from"}, longstop.CodeUnreachable, sayHungUp},
+}
+
+func sayRevoked(to Target, t transcript, line string) (string, string) {
+	return fmt.Sprintf("the host key is marked as revoked%s", t.keyWords()), "do not connect before you know why"
+}
+
+func sayChanged(to Target, t transcript, line string) (string, string) {
+	kind, fingerprint := t.keyType, t.hostKey
+	message := "the host key has changed" + keyWords(kind, fingerprint)
+	if where, ok := t.find([]string{"Offending "}); ok {
+		_, where, _ = strings.Cut(where, " key in ")
+		message += fmt.Sprintf("; %s has another", where)
+	}
+	hint := "if that is right: ssh-keygen -R " + to.Name + ", then connect once with " + sshCommand(to)
+	if remove, ok := t.find([]string{"ssh-keygen -f "}); ok {
+		hint = "if that is right: " + strings.TrimSpace(remove) + ", then connect once with " + sshCommand(to)
+	}
+	return message, hint + "; if not, somebody may be in between"
+}
+
+func sayUnknown(to Target, t transcript, line string) (string, string) {
+	message := "the host key is not known" + t.keyWords()
+	if t.hostKey == "" { // a jump host's, which logs less
+		message = line
+	}
+	return message, unknownKeyHint(to, t.host, t.port)
+}
+
+func unknownKeyHint(to Target, host, port string) string {
+	hint := "check it, then connect once with " + sshCommand(to)
+	if to.SSHConfig != "" || host == "" {
+		return hint
+	}
+	scan := "ssh-keyscan " + host
+	if port != "" && port != "22" {
+		scan = "ssh-keyscan -p " + port + " " + host
+	}
+	return "check it, then: " + scan + " >> ~/.ssh/known_hosts, or connect once with " + sshCommand(to)
+}
+
+func sayTooMany(to Target, t transcript, line string) (string, string) {
+	return fmt.Sprintf("the server gave up after %d keys: too many authentication failures", t.offered),
+		"name the right key for this host in ssh_config: IdentityFile, with IdentitiesOnly yes"
+}
+
+func sayRefused(to Target, t transcript, line string) (string, string) {
+	_, methods, _ := strings.Cut(line, "Permission denied (")
+	methods = strings.TrimSuffix(methods, ").")
+	who := strings.TrimSuffix(line[:strings.Index(line, "Permission denied (")], ": ")
+	switch {
+	case t.partial != "":
+		return fmt.Sprintf("the server took %s and asks for more (%s), which nobody is here to answer", t.partial, methods),
+			"allow this key to log in alone"
+	case t.offered == 0:
+		return fmt.Sprintf("the login of %s was refused: no key was offered; the server takes %s", who, methods),
+			"unlock the key (ssh-add), or name it in ssh_config (IdentityFile); see: " + sshCommand(to, "-v") + " true"
+	}
+	return fmt.Sprintf("the login of %s was refused (%d %s offered; the server takes %s)", who, t.offered, plural(t.offered, "key", "keys"), methods),
+		"is the key in the host's authorized_keys, and the account open? See: " + sshCommand(to, "-v") + " true"
+}
+
+func sayBeforeBanner(to Target, t transcript, line string) (string, string) {
+	if t.proxied {
+		return "the jump host or ProxyCommand gave no connection: " + t.plain[0], "see: " + sshCommand(to, "-v") + " true"
+	}
+	_, why, _ := strings.Cut(line, ": ")
+	return "the server closed the connection before saying it speaks SSH: " + why,
+		"it may be overloaded (MaxStartups) or refuse this address; try again"
+}
+
+func sayHungUp(to Target, t transcript, line string) (string, string) {
+	if t.hostKey != "" && t.method == "" && t.accepted != "" {
+		return "the server took the key and then hung up: " + line,
+			"the account may be locked or expired; the server's own log says why"
+	}
+	return line, "see: " + sshCommand(to, "-v") + " true"
+}
+
+func (t *transcript) keyWords() string { return keyWords(t.keyType, t.hostKey) }
+
+func keyWords(kind, fingerprint string) string {
+	if fingerprint == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%s %s)", kind, fingerprint)
+}
+
+// sshCommand is what a person would type to reach the same host with ssh.
+func sshCommand(to Target, flags ...string) string {
+	words := append([]string{"ssh"}, flags...)
+	if to.SSHConfig != "" {
+		words = append(words, "-F", to.SSHConfig)
+	}
+	return strings.Join(append(words, to.Name), " ")
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// clip bounds what is kept of others' words: the end, where ssh says what went wrong.
+func clip(s string) string {
+	const most = 2000
+	if len(s) <= most {
+		return s
+	}
+	return "…" + strings.ToValidUTF8(s[len(s)-most:], "")
+}
