@@ -1,0 +1,83 @@
+//go:build hosts
+
+package hosts
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/test/rig"
+)
+
+// threeWays writes to standard output also by its name, which truncates a plain file.
+const threeWays = "echo a; echo b >/dev/stdout; printf 'c\\000d'; echo e | tee /dev/stderr"
+
+func TestPoint12LoginShells(t *testing.T) {
+	t.Parallel()
+	h := rig.Up(t, "h1")
+	for _, account := range []string{"deploy", "root", "zsh", "fish", "tcsh", "ash", "rbash", "noisy"} {
+		t.Run(account, func(t *testing.T) {
+			t.Parallel()
+			g := newGateway(t)
+			name := g.enrolAs(t, h, account)
+			for _, flags := range [][]string{nil, {"--own-channel"}} {
+				r := g.longstop(t, append(append([]string{"run"}, flags...), name, "-c", threeWays+"; exit 9")...)
+				if r.status != 9 || r.stdout != "a\nb\nc\000de\n" {
+					t.Error(r)
+				}
+				a := g.final(t, g.newest(t), 10*time.Second)
+				wantExit(t, a, 9)
+				if account == "noisy" && !strings.Contains(a.SSHCommand.Noise, "welcome to h1") {
+					t.Errorf("the start-up file's noise is not told: %s", pretty(a.SSHCommand))
+				}
+			}
+		})
+	}
+}
+
+// TestPoint12NoShell has accounts that run something else than what was asked for.
+func TestPoint12NoShell(t *testing.T) {
+	t.Parallel()
+	h := rig.Up(t, "h1")
+	for account, prints := range map[string]string{
+		"nologin": "This account is currently not available", "leaving": "go away", "forced": "only this",
+	} {
+		t.Run(account, func(t *testing.T) {
+			t.Parallel()
+			g := newGateway(t)
+			name := h.Account(account)
+			r := g.longstop(t, "host", "add", name, "--ssh-config", h.SSHConfig)
+			if r.status != longstop.ExitOurs || !strings.Contains(r.stderr, prints) {
+				t.Errorf("want a clear error with what was printed instead (%q): %s", prints, r)
+			}
+			if r := g.longstop(t, "run", name, "--", "touch", "/tmp/point12-"+account); r.status != longstop.ExitNotStarted {
+				t.Error(r)
+			}
+			if h.Exists(t, "/tmp/point12-"+account) {
+				t.Error("something ran")
+			}
+		})
+	}
+}
+
+// TestPoint12ShellChanged has an enrolled account's shell stop working: never "accepted".
+func TestPoint12ShellChanged(t *testing.T) {
+	t.Parallel()
+	h, g := rig.New(t), newGateway(t)
+	g.enrol(t, h)
+	g.must(t, "run", h.Name, "--", "true")
+	g.must(t, "daemon", "stop")
+	h.Exec(t, "usermod", "-s", "/usr/sbin/nologin", "deploy")
+	r := g.longstop(t, "run", h.Name, "--", "touch", "/tmp/ran")
+	if r.status != longstop.ExitNotStarted && r.status != longstop.ExitUnknown || strings.Contains(r.stderr, "accepted") {
+		t.Error(r)
+	}
+	if !strings.Contains(r.stderr, "not available") || h.Exists(t, "/tmp/ran") {
+		t.Error(r)
+	}
+	if a := g.show(t, g.newest(t)); a.Launch.State == longstop.LaunchAccepted {
+		t.Errorf("accepted, and nothing ran:\n%s", pretty(a))
+	}
+}
