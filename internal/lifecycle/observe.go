@@ -1,6 +1,10 @@
 package lifecycle
 
 import (
+	"fmt"
+	"reflect"
+	"time"
+
 	"github.com/longstop/longstop"
 )
 
@@ -25,20 +29,240 @@ type Sighting struct {
 
 // Observe applies a host's record to the facts, through the tables. An older record changes nothing,
 // a final state never changes. contradiction says in words, for the journal, what does not fit with
-// what is known; the facts then stay as they were. changed is false where only the observation's
-// time moved.
+// what is known; the facts then stay as they were, and of a run that may still change there is no
+// sight: unreadable_record. changed is false where nothing moved but the observation's time, the
+// lease's times, counts of output, the record's number and what processes do.
 func Observe(a *longstop.Action, rec longstop.Record, s Sighting) (changed bool, contradiction string) {
-	return false, ""
+	if contradiction = contradicts(a, rec, s); contradiction != "" {
+		if !a.Workload.State.Final() && a.Launch.State != longstop.LaunchRejected && a.Launch.State != longstop.LaunchNotAttempted {
+			changed = CannotSee(a, longstop.UnreadableRecord, contradiction, s.At)
+		}
+		return changed, contradiction
+	}
+	w := &a.Workload
+	known := w.Writer != nil
+	if known && rec.Sequence < w.Sequence {
+		return false, ""
+	}
+	before := settled(*a)
+	if a.Launch.State != longstop.LaunchAccepted {
+		a.Launch = longstop.Launch{State: must(Launches.Step(a.Launch.State, longstop.LaunchAccepted)), At: s.At}
+	}
+	if !known || rec.Sequence > w.Sequence && !w.State.Final() {
+		a.Workload = workload(a.Workload, rec, s)
+		a.Output = rec.Output
+	}
+	if s.Status {
+		lookAtRun(a, rec, s)
+	}
+	observeCancel(a, rec)
+	sighted(a, s)
+	return !reflect.DeepEqual(before, settled(*a)), ""
+}
+
+// contradicts says why a record is no evidence about the action, or why it cannot follow what is
+// known.
+func contradicts(a *longstop.Action, rec longstop.Record, s Sighting) string {
+	says := func() string { return claim(rec.State, rec.Result) }
+	switch {
+	case rec.RunID != a.RunID:
+		return fmt.Sprintf("a record of another run: %s", rec.RunID)
+	case rec.ActionID != "" && rec.ActionID != a.ID:
+		return fmt.Sprintf("a record of another action: %s", rec.ActionID)
+	case rec.Digest != "" && a.Request.Digest != "" && rec.Digest != a.Request.Digest:
+		return fmt.Sprintf("a record of another request: %s", rec.Digest)
+	}
+	if err := CheckRecord(rec); err != nil {
+		return fmt.Sprintf("record %d cannot be: %v", rec.Sequence, err)
+	}
+	switch w := &a.Workload; {
+	case !s.Signed && rec.Writer.Kind != longstop.WriterSuccessor:
+		return fmt.Sprintf("record %d (%s) says that the %s wrote it and bears no MAC", rec.Sequence, says(), rec.Writer.Kind)
+	case a.Launch.State == longstop.LaunchRejected:
+		return fmt.Sprintf("the launch was rejected, and record %d says %s", rec.Sequence, says())
+	case a.Launch.State == longstop.LaunchNotAttempted:
+		return fmt.Sprintf("nothing was sent, and record %d says %s", rec.Sequence, says())
+	case w.Writer == nil, sameClaim(w, rec):
+		return ""
+	// Two final records differ whichever was written first: somebody wrote a second one.
+	case w.State.Final() && (rec.State.Final() || rec.Sequence > w.Sequence), rec.Sequence == w.Sequence,
+		rec.Sequence > w.Sequence && rec.State != w.State && !Workloads.Reaches(w.State, rec.State):
+		return fmt.Sprintf("record %d said %s, and record %d says %s", w.Sequence, claim(w.State, w.Result), rec.Sequence, says())
+	}
+	return ""
+}
+
+// sameClaim reports whether a record says of the work what is known. That nobody held the run's
+// lock is known beside its record.
+func sameClaim(w *longstop.Workload, rec longstop.Record) bool {
+	if w.State == longstop.WorkloadOrphaned && Workloads.Allows(rec.State, longstop.WorkloadOrphaned) {
+		return true
+	}
+	return w.State == rec.State && w.Cause == rec.Cause && w.LostBecause == rec.LostBecause && reflect.DeepEqual(w.Result, rec.Result)
+}
+
+func claim(state longstop.WorkloadState, result *longstop.Result) string {
+	switch {
+	case result == nil:
+		return string(state)
+	case result.ExitCode != nil:
+		return fmt.Sprintf("%s, exit %d", state, *result.ExitCode)
+	}
+	return fmt.Sprintf("%s, signal %s", state, result.Signal)
+}
+
+// workload is the fact as a record has it. Of the one before it keeps the times that would only
+// differ by how exactly they can be told.
+func workload(before longstop.Workload, rec longstop.Record, s Sighting) longstop.Workload {
+	writer := rec.Writer
+	w := longstop.Workload{
+		State: rec.State, StartedAt: rec.StartedAt, FinishedAt: rec.FinishedAt,
+		Main: rec.Main, Writer: &writer, Boundary: rec.Boundary,
+		Released: rec.Released, Survivors: rec.Survivors, Left: rec.Left,
+		Result: rec.Result, Cause: rec.Cause, LostBecause: rec.LostBecause, EmptyProven: rec.EmptyProven,
+		LaunchError: rec.LaunchError, Anomalies: rec.Anomalies, Unsigned: !s.Signed, Sequence: rec.Sequence,
+	}
+	w.DeadlineAt = steady(before.DeadlineAt, wallTime(rec.DeadlineUntil, rec, s))
+	if rec.Lifetime == longstop.Leased && rec.LeaseUntil != 0 {
+		lease := longstop.Lease{State: leaseState(rec, s), RenewedAt: rec.LeaseRenewed, ExpiresAt: wallTime(rec.LeaseUntil, rec, s)}
+		if before.Lease != nil {
+			lease.ExpiresAt = steady(before.Lease.ExpiresAt, lease.ExpiresAt)
+		}
+		w.Lease = &lease
+	}
+	return w
+}
+
+func leaseState(rec longstop.Record, s Sighting) longstop.LeaseState {
+	switch {
+	case rec.Cause == longstop.CauseLease, !rec.State.Final() && max(s.BootNow, rec.BootAt) > rec.LeaseUntil:
+		return longstop.LeaseExpired
+	case rec.State.Final():
+		return longstop.LeaseNone
+	}
+	return longstop.LeaseActive
+}
+
+// wallTime tells an instant of the host's boot clock by the gateway's clock where the host said
+// what its boot clock showed, else by the host's own at the time of the record. A boot clock behind
+// the record's is another boot's.
+func wallTime(at longstop.BootTime, rec longstop.Record, s Sighting) longstop.Time {
+	switch {
+	case at == 0:
+		return longstop.Time{}
+	case s.BootNow >= rec.BootAt && s.BootNow != 0:
+		return longstop.At(s.At.Add(at.Sub(s.BootNow)))
+	}
+	return longstop.At(rec.At.Add(at.Sub(rec.BootAt)))
+}
+
+// steady keeps the earlier telling of a time unless the new one differs by more than the journey of
+// an answer explains.
+func steady(before, now longstop.Time) longstop.Time {
+	if d := now.Sub(before.Time); !before.IsZero() && !now.IsZero() && d.Abs() < time.Second {
+		return before
+	}
+	return now
+}
+
+// lookAtRun applies what a look at the run says beside its record.
+func lookAtRun(a *longstop.Action, rec longstop.Record, s Sighting) {
+	w := &a.Workload
+	a.Output = s.Output
+	if s.Orphaned && Workloads.Allows(w.State, longstop.WorkloadOrphaned) {
+		w.State = longstop.WorkloadOrphaned
+	}
+	if w.State.Final() && len(rec.Released) > 0 {
+		w.Released = s.Released
+		if len(s.Released) == 0 {
+			// What the record said of the boundary was said while they lived.
+			w.Boundary.Empty, w.Boundary.Processes = nil, nil
+		}
+	}
+}
+
+// sighted notes the sight, unless a later one is known.
+func sighted(a *longstop.Action, s Sighting) {
+	if o := a.Observation; o != nil && (s.At.Before(o.At.Time) || s.At.Before(o.Since.Time)) {
+		return
+	}
+	a.Observation = &longstop.Observation{At: s.At, By: s.By, Source: longstop.Live}
+}
+
+// settled is an action without what moves by itself: two of them are equal where nothing happened.
+func settled(a longstop.Action) longstop.Action {
+	a.Workload.Released = identities(a.Workload.Released)
+	a.Workload.Survivors = identities(a.Workload.Survivors)
+	a.Output.StdoutBytes, a.Output.StderrBytes = 0, 0
+	a.Output.DroppedBytes = min(a.Output.DroppedBytes, 1)
+	a.Workload.Sequence = 0
+	if a.Workload.Lease != nil {
+		a.Workload.Lease = &longstop.Lease{State: a.Workload.Lease.State}
+	}
+	if a.Observation != nil {
+		a.Observation = &longstop.Observation{Source: a.Observation.Source, Because: a.Observation.Because}
+	}
+	return a
+}
+
+func identities(processes []longstop.Process) []longstop.Process {
+	var who []longstop.Process
+	for _, p := range processes {
+		who = append(who, longstop.Process{PID: p.PID, StartTime: p.StartTime, Why: p.Why})
+	}
+	return who
 }
 
 // CannotSee notes that the host gave no usable sight of the run, and since when. It changes nothing
-// about the work.
+// about the work. A message alone is no change.
 func CannotSee(a *longstop.Action, because longstop.UnknownReason, message string, at longstop.Time) (changed bool) {
-	return false
+	o := longstop.Observation{Since: at}
+	if a.Observation != nil {
+		if o = *a.Observation; at.Before(o.At.Time) {
+			return false // seen since
+		}
+		if o.Because == "" {
+			o.Since = at
+		}
+	}
+	changed = o.Because != because || o.Source != longstop.Cached
+	o.Source, o.Because, o.Message = longstop.Cached, because, message
+	a.Observation = &o
+	return changed
 }
 
 // Reject notes that nothing was or will be started: refused by the host, its key void, or given up
 // before anything was sent. A cancel that was asked is thereby confirmed. because is an error code.
 func Reject(a *longstop.Action, because longstop.Code, message string, at longstop.Time) error {
+	state, err := Launches.Step(a.Launch.State, longstop.LaunchRejected)
+	if err != nil {
+		return err
+	}
+	a.Launch = longstop.Launch{State: state, At: at, Because: string(because), Message: message}
+	if wanted(a.Cancel.State) {
+		a.Cancel.State, a.Cancel.Because = must(walk(Cancels, a.Cancel.State, longstop.CancelConfirmed)), ""
+	}
 	return nil
+}
+
+// walk goes to a state by way of those between, which must have been passed unseen.
+func walk[S ~string](t *Table[S], from, to S) (S, error) {
+	for _, s := range t.Path(from, to) {
+		var err error
+		if from, err = t.Step(from, s); err != nil {
+			return from, err
+		}
+	}
+	if from != to {
+		return t.Step(from, to)
+	}
+	return to, nil
+}
+
+// must is for steps whose first state was looked at: the table itself would be wrong.
+func must[S ~string](s S, err error) S {
+	if err != nil {
+		panic("lifecycle: " + err.Error())
+	}
+	return s
 }

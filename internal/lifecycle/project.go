@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/longstop/longstop"
@@ -12,11 +14,120 @@ import (
 func Project(a longstop.Action, now time.Time, stale time.Duration) longstop.Action {
 	v := Judge(&a, now, stale)
 	a.Alive, a.Outcome, a.UnknownBecause, a.Next = v.Alive, v.Outcome, v.UnknownBecause, v.Next
+	seen := Seen(a.Observation, now, stale)
+	if a.Observation != nil && !seen {
+		o := *a.Observation
+		o.Source = longstop.Cached
+		a.Observation = &o
+	}
+	retry := retryOf(&a)
+	a.Retry = &retry
+	a.Output.Stream = streamOf(&a, seen)
+	a.CompletionSource = ""
+	if w := &a.Workload; w.State.Final() && w.Writer != nil {
+		a.CompletionSource = string(w.Writer.Kind) + "@" + a.Host
+	}
+	// Out of sight, a lease that nobody renews runs out; in sight, the host knows better.
+	if l := a.Workload.Lease; l != nil && l.State == longstop.LeaseActive && !seen && !l.ExpiresAt.IsZero() && l.ExpiresAt.Before(now) {
+		lease := *l
+		lease.State = longstop.LeaseExpired
+		a.Workload.Lease = &lease
+	}
 	return a
 }
 
+// retryOf says whether the same work may be asked for again as a new action. It reads the verdict.
+func retryOf(a *longstop.Action) longstop.Retry {
+	no := func(because string) longstop.Retry { return longstop.Retry{Because: because} }
+	yes := func(because string) longstop.Retry { return longstop.Retry{Allowed: true, Because: because} }
+	switch {
+	case a.Outcome == longstop.OutcomeNotStarted:
+		return yes("nothing was started")
+	case a.Request.Effect == longstop.EffectRead:
+		return yes("effect read: it may always run again")
+	case a.Outcome == longstop.OutcomePending:
+		return no("it has not ended")
+	case a.Request.Effect == longstop.EffectIdempotent && a.Alive == longstop.AliveYes:
+		return no("some of it is still running")
+	case a.Request.Effect == longstop.EffectIdempotent:
+		return yes("effect idempotent: it may run again under the same effect token")
+	case a.Resolution != nil && a.Resolution.Outcome == longstop.OutcomeNotStarted:
+		return yes("a reviewer says that it did not happen")
+	case a.Outcome == longstop.OutcomeUnknown:
+		return no("effect once, outcome unknown")
+	}
+	return no("effect once, and it ran: " + string(a.Outcome))
+}
+
+// streamOf says whether more output may come here: cut while nobody sees the run, or for good where
+// its end was not seen.
+func streamOf(a *longstop.Action, seen bool) longstop.StreamState {
+	switch {
+	case a.Launch.State != longstop.LaunchAccepted || a.Request.Owner == longstop.OwnerNone:
+		return ""
+	case a.Workload.State == longstop.WorkloadLost:
+		return longstop.StreamCut
+	case a.Workload.State.Final():
+		return longstop.StreamComplete
+	case seen:
+		return longstop.StreamLive
+	}
+	return longstop.StreamCut
+}
+
 // ExitStatus is the exit status of `longstop run` and of `longstop wait` with one action, from a
-// projected action: the workload's own (128+n for signal n), or one of 250 to 253.
+// projected action: the workload's own (128+n for signal n), or one of 250 to 253. A direct action
+// has no workload fact: the SSH command's status stands in for it.
 func ExitStatus(a *longstop.Action) int {
+	switch a.Outcome {
+	case longstop.OutcomeSucceeded, longstop.OutcomeFailed:
+		if r := a.Workload.Result; r != nil && r.ExitCode != nil {
+			return *r.ExitCode
+		} else if r != nil {
+			return 128 + signalNumber(r.Signal)
+		}
+	case longstop.OutcomeNotStarted:
+		return longstop.ExitNotStarted
+	case longstop.OutcomeCancelled:
+		return longstop.ExitCancelled
+	case longstop.OutcomePending:
+		return longstop.ExitStillRunning
+	}
+	if ssh := &a.SSHCommand; a.UnknownBecause == longstop.NoOwner {
+		switch {
+		case ssh.State == longstop.SSHExited && ssh.Status != nil:
+			return *ssh.Status
+		case ssh.State == longstop.SSHSignaled:
+			return 128 + signalNumber(ssh.Signal)
+		}
+	}
 	return longstop.ExitUnknown
+}
+
+// signals are Linux's by their names without SIG, from 1 (signal(7); the numbers of x86 and ARM).
+var signals = strings.Fields(`HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT
+	CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS`)
+
+// signalNumber knows names as in signals, RTMIN+n, RTMAX-n and numbers; 0 is none of them.
+func signalNumber(name string) int {
+	name = strings.TrimPrefix(name, "SIG")
+	for i, s := range signals {
+		if s == name {
+			return i + 1
+		}
+	}
+	base, rest := 0, name
+	if after, ok := strings.CutPrefix(name, "RTMIN"); ok {
+		base, rest = 34, after
+	} else if after, ok := strings.CutPrefix(name, "RTMAX"); ok {
+		base, rest = 64, after
+	}
+	n, err := strconv.Atoi(rest)
+	if err != nil && rest != "" {
+		return 0
+	}
+	if number := base + n; number > 0 && number <= 64 {
+		return number
+	}
+	return 0
 }

@@ -1,0 +1,78 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/longstop/longstop"
+)
+
+// RecordVersion is the version of longstop.Record that this release reads and writes.
+const RecordVersion = 1
+
+// CheckRecord refuses a record that contradicts itself or claims more than it shows: what no owner
+// that keeps the host contract writes. The laws hold for a record because it passed.
+func CheckRecord(rec longstop.Record) error {
+	if rec.Version != RecordVersion {
+		return fmt.Errorf("version %d is not one that this release knows (%d)", rec.Version, RecordVersion)
+	}
+	if !slices.Contains(Workloads.States, rec.State) || rec.State == longstop.WorkloadNone {
+		return fmt.Errorf("there is no state %q", rec.State)
+	}
+	switch rec.Writer.Kind {
+	case longstop.WriterOwner, longstop.WriterKeeper, longstop.WriterSuccessor:
+	default:
+		return fmt.Errorf("nobody called %q writes records", rec.Writer.Kind)
+	}
+	if rec.Result != nil && rec.State != longstop.WorkloadFinished {
+		return fmt.Errorf("%s with a result", rec.State)
+	}
+	if rec.Main != nil && rec.Main.ExitCode != nil && rec.Main.Signal != "" {
+		return errors.New("the main process ended in two ways")
+	}
+	switch rec.State {
+	case longstop.WorkloadLingering:
+		if !mainEnded(rec) {
+			return errors.New("lingering, and the main process has not ended")
+		}
+	case longstop.WorkloadFinished:
+		return checkFinished(rec)
+	case longstop.WorkloadCancelled:
+		switch {
+		case !proven(rec.Boundary.Empty):
+			return errors.New("cancelled, and the boundary is not proven empty")
+		case rec.Cause == "":
+			return errors.New("cancelled without a cause")
+		}
+	case longstop.WorkloadLaunchFailed:
+		if rec.LaunchError == nil {
+			return errors.New("launch_failed without an error")
+		}
+	case longstop.WorkloadLost:
+		if rec.LostBecause != longstop.Rebooted && rec.LostBecause != longstop.OwnerLost {
+			return fmt.Errorf("lost because %q", rec.LostBecause)
+		}
+	}
+	return nil
+}
+
+// checkFinished: the result is the main process's own end, and what is left is nothing or named.
+func checkFinished(rec longstop.Record) error {
+	result := rec.Result
+	switch {
+	case result == nil, (result.ExitCode == nil) == (result.Signal == ""):
+		return errors.New("finished without one result")
+	case !mainEnded(rec):
+		return errors.New("finished, and the main process has not ended")
+	case result.Signal != rec.Main.Signal, result.ExitCode != nil && *result.ExitCode != *rec.Main.ExitCode:
+		return errors.New("the result is not how the main process ended")
+	case !proven(rec.Boundary.Empty) && len(rec.Released) == 0:
+		return errors.New("finished, the boundary is not proven empty, and nothing is named as released")
+	}
+	return nil
+}
+
+func mainEnded(rec longstop.Record) bool {
+	return rec.Main != nil && (rec.Main.ExitCode != nil || rec.Main.Signal != "")
+}
