@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -125,4 +126,91 @@ func total(took []time.Duration) (sum time.Duration) {
 		sum += d
 	}
 	return sum
+}
+
+// BenchmarkMillion reads from, and writes to, a database of a million finished actions.
+func BenchmarkMillion(b *testing.B) {
+	s := openNew(b)
+	a := newAction("web-1")
+	a.Launch.State = longstop.LaunchRejected
+	put(b, s, a, journal.Requested)
+	const copies = `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
+		INSERT INTO actions (id, tail, key, session_id, host, created_at, run_id, revision, unresolved, outcome, entry, json)
+		SELECT printf('act_%07d', i) || hex(randomblob(4)), hex(randomblob(4)) || i, 'key-' || i, 'ses_' || (i % 1000), 'web-' || (i % 100),
+			created_at, 'run_' || hex(randomblob(16)), 1, 0, 'not_started', 0, json FROM n, actions WHERE actions.id = ?`
+	if _, err := s.conn.ExecContext(b.Context(), copies, string(a.ID)); err != nil {
+		b.Fatal(err)
+	}
+	unresolved := newAction("web-7")
+	put(b, s, unresolved, journal.Requested)
+	middle := longstop.ActionID("")
+	if err := s.conn.QueryRowContext(b.Context(), `SELECT id FROM actions WHERE seq = 500000`).Scan((*string)(&middle)); err != nil {
+		b.Fatal(err)
+	}
+	for name, f := range map[string]Filter{
+		"all":        {},
+		"middle":     {Before: middle},
+		"host":       {Host: "web-7", Before: middle},
+		"session":    {SessionID: "ses_7", Before: middle},
+		"unresolved": {UnresolvedOnly: true},
+	} {
+		b.Run("page/"+name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := s.Actions(b.Context(), f); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("resolve", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := s.Action(b.Context(), string(unresolved.ID[11:])); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("create", func(b *testing.B) {
+		var took []time.Duration
+		for b.Loop() {
+			start := time.Now()
+			put(b, s, newAction("web-1"), journal.Requested)
+			took = append(took, time.Since(start))
+		}
+		report(b, "create", took)
+	})
+}
+
+// BenchmarkVerify reads and hashes a log; "entries/s" is its speed.
+func BenchmarkVerify(b *testing.B) {
+	s := openNew(b)
+	e := entryOfSize(700)
+	const n = 20_000
+	err := s.Update(b.Context(), func(tx *Tx) error {
+		for range n {
+			if _, err := tx.Append(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		verify(b, s)
+	}
+	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "entries/s")
+}
+
+// BenchmarkOpen is what the store adds to the daemon's start.
+func BenchmarkOpen(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "home", "longstop.db")
+	put(b, open(b, path), newAction("web-1"), journal.Requested)
+	for b.Loop() {
+		s, err := Open(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.Close()
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/longstop/longstop/internal/fault"
 	"github.com/longstop/longstop/internal/journal"
 )
 
@@ -132,9 +133,11 @@ func (s *Store) commit() {
 		s.end(s.exec(s.stmt.rollback))
 		return
 	}
-	beforeFlush()
+	fault.Flush("store.commit")
 	s.flushes.Add(1)
-	if err := s.exec(s.stmt.commit); err != nil {
+	err := s.exec(s.stmt.commit)
+	fault.At("store.committed")
+	if err != nil {
 		s.fail(fmt.Errorf("commit: %w", err))
 		if !mayGoOn(err) {
 			s.refuse = fmt.Errorf("the database could not be written, and what is on the disk is not certain: restart longstopd: %w", err)
