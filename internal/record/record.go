@@ -316,7 +316,7 @@ func (r *Run) mayWrite(rec *longstop.Record) error {
 	if r.lock == nil {
 		return errors.New("write record: the run's lock is not held")
 	}
-	if (r.dir != nil && exists(r.dir, "final")) || exists(r.f.tombs, string(r.id)) {
+	if r.Final() {
 		return ErrFinal
 	}
 	rec.Version, rec.RunID, rec.StateID = envelopeVersion, r.id, r.f.id

@@ -156,6 +156,12 @@ func (r *Run) Request() (Request, error) {
 	return request, nil
 }
 
+// Final reports whether the run has its final record, readable or not: nothing of it changes any
+// more.
+func (r *Run) Final() bool {
+	return r.dir != nil && exists(r.dir, "final") || exists(r.f.tombs, string(r.id))
+}
+
 // folder is the run's folder, made again if a power failure took it.
 func (r *Run) folder() (*os.File, error) {
 	if r.dir != nil {

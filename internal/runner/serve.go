@@ -1,0 +1,115 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// server is one serve channel: requests come in, answers go out in whatever order they are ready.
+type server struct {
+	host    *host
+	changes *changes
+
+	out    sync.Mutex
+	stdout io.Writer
+
+	slots    chan struct{} // bounds the requests in hand
+	watching sync.Mutex    // held by the channel's one watch
+}
+
+// maxInHand bounds the requests of one channel that are answered at a time; further ones are read
+// when one of them is. A gateway's long polls and cancels are among them.
+const maxInHand = 256
+
+// goodbye is how long requests in hand may still take when the channel ends. What they begin, a
+// launch or a cancellation, does not depend on the answer.
+const goodbye = 5 * time.Second
+
+// serve carries every verb over one channel until in ends. Runs are not touched by its end.
+func serve(host *host, in io.Reader, stdout io.Writer) int {
+	s := &server{host: host, changes: newChanges(), stdout: stdout, slots: make(chan struct{}, maxInHand)}
+	defer s.changes.close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var inHand sync.WaitGroup
+	err := s.read(ctx, wire.NewReader(in, wire.Options{MaxNoise: -1}), &inHand)
+	cancel()
+	done := make(chan struct{})
+	go func() { inHand.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(goodbye):
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		os.Stderr.WriteString("longstop-runner serve: " + err.Error() + "\n")
+		return exitNoAnswer
+	}
+	return exitAnswered
+}
+
+// read takes requests until the channel ends or cannot be understood any more.
+func (s *server) read(ctx context.Context, frames *wire.Reader, inHand *sync.WaitGroup) error {
+	for {
+		nonce, body, err := frames.Next()
+		if err != nil {
+			return err
+		}
+		s.slots <- struct{}{}
+		inHand.Go(func() {
+			defer func() { <-s.slots }()
+			s.take(ctx, nonce, body)
+		})
+	}
+}
+
+// take answers one frame.
+func (s *server) take(ctx context.Context, nonce string, body []byte) {
+	request, err := decodeRequest(nonce, body)
+	switch {
+	case err != nil:
+		s.send(failed(nonce, err))
+	case request.Verb == wire.VerbWatch:
+		s.watch(ctx, request)
+	default:
+		s.send(s.host.respond(ctx, request, s.changes))
+	}
+}
+
+// send writes one answer. That the channel is broken is found by the reader, at its other end.
+func (s *server) send(answer wire.Answer) error {
+	body, err := wire.EncodeAnswer(answer)
+	if err != nil {
+		body, err = wire.EncodeAnswer(failed(answer.Nonce, err))
+	}
+	if err != nil {
+		return err
+	}
+	s.out.Lock()
+	defer s.out.Unlock()
+	return wire.WriteFrame(s.stdout, answer.Nonce, body)
+}
+
+// decodeRequest reads a frame's request strictly, except that one of another protocol version is
+// told so whatever else is in it.
+func decodeRequest(nonce string, body []byte) (wire.Request, error) {
+	var version struct {
+		Protocol int `json:"protocol"`
+	}
+	if err := wire.Tolerant(body, &version); err == nil {
+		if err := checkProtocol(wire.Request{Protocol: version.Protocol}); err != nil {
+			return wire.Request{}, err
+		}
+	}
+	request, err := wire.DecodeRequest(nonce, body)
+	if err != nil {
+		return wire.Request{}, &longstop.Error{Code: longstop.CodeUsage, Message: "the request cannot be read", Err: err}
+	}
+	return request, nil
+}

@@ -1,0 +1,108 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/record"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// maxAsked bounds the runs of one request, and so its answer's size.
+const maxAsked = 1000
+
+// status tells what the host knows of each run asked about, in their order.
+func status(ctx context.Context, s *session, request wire.RunRequest) (wire.StatusAnswer, error) {
+	if len(request.RunIDs) > maxAsked {
+		return wire.StatusAnswer{}, &longstop.Error{Code: longstop.CodeUsage,
+			Message: "a request names at most " + itoa(maxAsked) + " runs", Hint: "Ask in parts."}
+	}
+	answer := wire.StatusAnswer{Runs: make([]wire.RunStatus, 0, len(request.RunIDs))}
+	for _, id := range request.RunIDs {
+		if err := ctx.Err(); err != nil {
+			return wire.StatusAnswer{}, err
+		}
+		status, _ := runStatus(s.folder, id)
+		answer.Runs = append(answer.Runs, status)
+	}
+	answer.BootNow, answer.Now = boundary.BootNow(), longstop.At(time.Now())
+	return answer, nil
+}
+
+// list tells of unresolved runs and those resolved after the request's cursor.
+func list(ctx context.Context, s *session, request wire.ListRequest) (wire.ListAnswer, error) {
+	limit := request.Max
+	if limit <= 0 || limit > maxAsked {
+		limit = maxAsked
+	}
+	page, err := s.folder.List(request.Cursor, limit)
+	if err != nil {
+		return wire.ListAnswer{}, err
+	}
+	answer := wire.ListAnswer{Runs: make([]wire.RunStatus, 0, len(page.Runs)), Cursor: page.Cursor, More: page.More}
+	for _, id := range page.Runs {
+		if err := ctx.Err(); err != nil {
+			return wire.ListAnswer{}, err
+		}
+		status, _ := runStatus(s.folder, id)
+		answer.Runs = append(answer.Runs, status)
+	}
+	return answer, nil
+}
+
+// runStatus is what the folder, and the process table for released processes, say of one run now.
+// The state is empty where there is no record to be read.
+func runStatus(folder *record.Folder, id longstop.RunID) (status wire.RunStatus, state longstop.WorkloadState) {
+	status.RunID = id
+	run, err := folder.Run(id)
+	if err != nil {
+		status.Error = told(err)
+		return status, ""
+	}
+	defer run.Close()
+	// The lock is asked before the record is read: an owner that ends in between has written its
+	// final record first, so a run never looks orphaned because it ended.
+	held, lockErr := run.Locked()
+	raw, rec, err := run.Read()
+	if errors.Is(err, record.ErrNoRecord) {
+		err = &longstop.Error{Code: longstop.CodeNotFound, Message: "the run was accepted; its owner has written no record yet"}
+	}
+	if err != nil {
+		status.Error = told(err)
+		return status, ""
+	}
+	status.Record = raw
+	status.Output = rec.Output
+	if stdout, stderr := run.Sizes(); stdout > 0 || stderr > 0 {
+		status.Output.StdoutBytes, status.Output.StderrBytes = stdout, stderr
+	}
+	if rec.State.Final() {
+		folder.Mend(id)
+		status.Released = releasedAlive(rec)
+	} else {
+		status.Orphaned = lockErr == nil && !held
+	}
+	return status, rec.State
+}
+
+// releasedAlive returns the released processes of a record that are alive now, as they look now.
+// After another boot, or seen from another PID namespace, none is.
+func releasedAlive(rec longstop.Record) []longstop.Process {
+	if len(rec.Released) == 0 || rec.Writer.BootID != boundary.BootID() {
+		return nil
+	}
+	if rec.Main != nil && rec.Main.PIDNS != "" && rec.Main.PIDNS != boundary.PIDNamespace() {
+		return nil
+	}
+	var alive []longstop.Process
+	for _, p := range rec.Released {
+		now, err := boundary.Look(p.PID)
+		if err == nil && now.Start == p.StartTime && !now.Dead() {
+			alive = append(alive, boundary.Describe(now))
+		}
+	}
+	return alive
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/sshlink"
+)
+
+func cut(e string) (name, value string, ok bool) { return strings.Cut(e, "=") }
+
+func latency(ctx context.Context, w *world, n int) ([]row, error) {
+	ms, err := inTurn(n,
+		func() *exec.Cmd { return w.longstop(ctx, "run", "bench", "--", "true") },
+		func() *exec.Cmd { return w.longstop(ctx, "run", "--own-channel", "bench", "--", "true") },
+		func() *exec.Cmd { return w.ssh(ctx, "true") },
+		func() *exec.Cmd { return w.sshCold(ctx, "true") },
+		func() *exec.Cmd { return w.longstop(ctx, "version", "--client") },
+	)
+	if err != nil {
+		return nil, err
+	}
+	return []row{
+		{"`longstop run H -- true`, warm", "`ssh` through a ControlMaster", ms[0], ms[2], "ms", "≤ 1.2, then 0.8"},
+		{"the same, `--own-channel`", "`ssh` through a ControlMaster", ms[1], ms[2], "ms", "≤ 1.5"},
+		{"`longstop run H -- true`, warm", "cold `ssh`", ms[0], ms[3], "ms", "≤ 0.1"},
+		{"start of the command alone", "`ssh` through a ControlMaster", ms[4], ms[2], "ms", ""},
+	}, nil
+}
+
+// throughput compares launches that are durable on both sides with bare exec requests, eight at once.
+func throughput(ctx context.Context, w *world, n int) ([]row, error) {
+	link, err := (&sshlink.OpenSSH{Dir: filepath.Join(w.dir, "raw")}).Dial(ctx, sshlink.Target{Name: "bench", SSHConfig: w.server.SSHConfig})
+	if err != nil {
+		return nil, fmt.Errorf("dial for raw exec: %w", err)
+	}
+	defer link.Close()
+	raw, err := perSecond(8, n, func() error {
+		channel, err := link.Exec(ctx, "true")
+		if err != nil {
+			return err
+		}
+		defer channel.Close()
+		if exit := channel.Wait(); exit.State != longstop.SSHExited || exit.Status != 0 {
+			return fmt.Errorf("raw exec of true: %+v", exit)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	ours, err := perSecond(8, n, func() error { return launch(ctx, w) })
+	if err != nil {
+		return nil, err
+	}
+	return []row{{"launches per second, 8 at once", "raw exec of `true` over one connection", ours, raw, "/s", "≥ 0.6"}}, nil
+}
+
+// perSecond calls f from workers goroutines, rounds times each.
+func perSecond(workers, rounds int, f func() error) (float64, error) {
+	var all sync.WaitGroup
+	var failed atomic.Pointer[error]
+	began := time.Now()
+	for range workers {
+		all.Go(func() {
+			for range rounds {
+				if err := f(); err != nil {
+					failed.Store(&err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := failed.Load(); err != nil {
+		return 0, *err
+	}
+	return float64(workers*rounds) / time.Since(began).Seconds(), nil
+}
+
+// output compares a followed stream with ssh's own.
+func output(ctx context.Context, w *world, _ int) ([]row, error) {
+	const size = 256 << 20
+	blob := filepath.Join(w.dir, "blob")
+	if err := exec.CommandContext(ctx, "dd", "if=/dev/urandom", "of="+blob, "bs=1M", "count=256", "status=none").Run(); err != nil {
+		return nil, fmt.Errorf("make %d bytes: %w", size, err)
+	}
+	rate := func(cmd *exec.Cmd) (float64, error) {
+		began := time.Now()
+		if err := cmd.Run(); err != nil { // stdout is /dev/null
+			return 0, fmt.Errorf("%v: %w", cmd.Args, err)
+		}
+		return float64(size) / 1e6 / time.Since(began).Seconds(), nil
+	}
+	ours, err := rate(w.longstop(ctx, "run", "--quiet", "bench", "--", "cat", blob))
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := rate(w.ssh(ctx, "cat", blob))
+	if err != nil {
+		return nil, err
+	}
+	return []row{{"output followed to the client", "`ssh H cat`", ours, theirs, "MB/s", "≥ 0.8"}}, nil
+}
+
+// memory measures what an idle run costs its host, in proportional set size.
+func memory(ctx context.Context, w *world, _ int) ([]row, error) {
+	const runs = 5
+	var ids []string
+	for range runs {
+		out, err := w.longstop(ctx, "run", "-d", "bench", "--", "sleep", "300").Output()
+		if err != nil {
+			return nil, fmt.Errorf("start an idle run: %w", err)
+		}
+		ids = append(ids, strings.TrimSpace(string(out)))
+	}
+	defer func() { w.longstop(ctx, append([]string{"cancel"}, ids...)...).Run() }()
+	state := filepath.Join(w.dir, "state")
+	owners, keeper, err := runnerPSS(state)
+	if err != nil {
+		return nil, err
+	}
+	if len(owners) < runs {
+		return nil, fmt.Errorf("saw %d owners of %d runs", len(owners), runs)
+	}
+	sum := 0.0
+	for _, pss := range owners {
+		sum += pss
+	}
+	rows := []row{{what: "PSS of an idle run's owner", ours: sum / float64(len(owners)), unit: "MB"},
+		{what: "PSS of the keeper, shared", ours: keeper, unit: "MB"}}
+	if conmon, err := conmonPSS(ctx); err == nil {
+		rows[0].against, rows[0].theirs, rows[0].aim = "conmon", conmon, "≤ 1.0"
+	}
+	return rows, nil
+}
+
+var pssLine = regexp.MustCompile(`(?m)^Pss:\s+(\d+) kB`)
+
+// runnerPSS reads smaps_rollup of the owners and the keeper whose state folder is state.
+func runnerPSS(state string) (owners []float64, keeper float64, err error) {
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, p := range processes {
+		argv, err := os.ReadFile(filepath.Join(p, "cmdline"))
+		if err != nil || !strings.Contains(string(argv), state) {
+			continue
+		}
+		pss, err := pssOf(p)
+		if err != nil {
+			continue
+		}
+		switch {
+		case strings.Contains(string(argv), "\x00owner\x00"):
+			owners = append(owners, pss)
+		case strings.Contains(string(argv), "\x00keeper\x00"):
+			keeper = pss
+		}
+	}
+	return owners, keeper, nil
+}
+
+func pssOf(process string) (float64, error) {
+	rollup, err := os.ReadFile(filepath.Join(process, "smaps_rollup"))
+	if err != nil {
+		return 0, err
+	}
+	m := pssLine.FindSubmatch(rollup)
+	if m == nil {
+		return 0, fmt.Errorf("%s: no Pss line", process)
+	}
+	kb, err := strconv.ParseFloat(string(m[1]), 64)
+	return kb / 1024, err
+}
+
+// conmonPSS starts five idle processes under conmon, if it is installed, and returns the mean.
+func conmonPSS(ctx context.Context) (float64, error) {
+	if _, err := exec.LookPath("conmon"); err != nil {
+		return 0, err
+	}
+	return 0, fmt.Errorf("conmon needs an OCI runtime: measured elsewhere")
+}
+
+// flushes repeats the latency with two milliseconds added to each flush on either side. What it
+// grows by, over two, counts the flushes that a caller waits for.
+func flushes(ctx context.Context, bin string, n int) ([]row, error) {
+	var ms [2]float64
+	for i, delay := range []string{"0", "2"} {
+		w, err := newWorld(ctx, bin, []string{"LONGSTOP_FLUSH_DELAY_MS=" + delay})
+		if err != nil {
+			return nil, fmt.Errorf("with %s ms a flush: %w", delay, err)
+		}
+		medians, err := inTurn(n, func() *exec.Cmd { return w.longstop(ctx, "run", "bench", "--", "true") })
+		w.close()
+		if err != nil {
+			return nil, err
+		}
+		ms[i] = medians[0]
+	}
+	return []row{
+		{"`longstop run H -- true`, 2 ms added to each flush", "the same without", ms[1], ms[0], "ms", ""},
+		{what: "flushes that the caller waits for", ours: (ms[1] - ms[0]) / 2, unit: "flushes", aim: "≤ 4"},
+	}, nil
+}
+
+func launch(ctx context.Context, w *world) error {
+	out, err := w.longstop(ctx, "run", "-d", "--quiet", "bench", "--", "true").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("longstop run -d: %w: %s", err, out)
+	}
+	return nil
+}
