@@ -98,16 +98,3 @@ func (Collect) step()     {}
 func (CannotSee) step()   {}
 func (AskAgain) step()    {}
 func (Escalate) step()    {}
-
-// Decide says what to do about an action, given what its host answered. Call it only while nobody
-// waits for the action's submit: until then the launch is in the hands of whoever sent it.
-func Decide(a longstop.Action, sight Sight, now time.Time) []Step {
-	return nil
-}
-
-// Backoff is how long to wait before the attempt with this number, from 0: doubling from a second
-// to two minutes, each halved or not by chance, so that hosts that went together do not come back
-// together. The same seed gives the same times.
-func Backoff(attempt int, seed uint64) time.Duration {
-	return time.Second
-}
