@@ -195,3 +195,7 @@ func (a *Action) Unresolved() bool {
 
 // ReleasedAlive reports whether released processes were alive when last seen.
 func (a *Action) ReleasedAlive() bool { return len(a.Workload.Released) > 0 }
+
+// Settled reports whether a follower has seen the last of the work itself: it never began and
+// never will, or its workload is final. Released processes may live on.
+func (a *Action) Settled() bool { return !a.Unresolved() || a.Workload.State.Final() }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/wire"
 )
 
 // maxBody bounds a JSON body: a script or an argument of some megabytes is fine, in base64 too.
@@ -27,7 +28,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, into any) error {
 		}
 		return usage("the request's body could not be read: %v", err)
 	}
-	if err := strict(data, into); err != nil {
+	if err := wire.Strict(data, into); err != nil {
 		return usage("the request's body: %v", err)
 	}
 	return nil

@@ -31,7 +31,9 @@ type stream struct {
 func (s *Server) newStream(w http.ResponseWriter, gone context.CancelFunc) *stream {
 	w.Header().Set("Content-Type", longstop.FollowType)
 	w.WriteHeader(http.StatusOK)
-	return &stream{w: w, flush: http.NewResponseController(w).Flush, gone: gone}
+	flush := http.NewResponseController(w).Flush
+	flush() // the headers say at once that somebody is there
+	return &stream{w: w, flush: flush, gone: gone}
 }
 
 func (st *stream) send(kind longstop.FollowKind, offset int64, data []byte, last bool) {
@@ -143,7 +145,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
 	}
 	return s.following(w, r, from, func(ctx context.Context, f *follower) (longstop.Action, error) {
 		a, err := s.gateway.Run(ctx, req, asker(r), gateway.Told{Note: f.note, Action: func(a longstop.Action) { f.saw(a) }})
-		if err != nil && a.ID != "" && !settled(&a) {
+		if err != nil && a.ID != "" && !a.Settled() {
 			// The launch is unknown: that is a state of the action, asked about until it is known.
 			f.note(asError(err).Error())
 			err = nil
@@ -198,10 +200,6 @@ func stopped() error {
 		Hint: "longstop daemon start"}
 }
 
-// settled reports whether a follower has seen the last of an action: nothing that may still happen
-// to its work will come. (A finished run's released processes may live on.)
-func settled(a *longstop.Action) bool { return !a.Unresolved() || a.Workload.State.Final() }
-
 // follower is one follow stream of one action.
 type follower struct {
 	*stream
@@ -218,7 +216,7 @@ type follower struct {
 func (f *follower) saw(a longstop.Action) {
 	f.sawMu.Lock()
 	defer f.sawMu.Unlock()
-	if a.Revision <= f.revision || settled(&a) {
+	if a.Revision <= f.revision || a.Settled() {
 		return
 	}
 	f.revision = a.Revision
@@ -238,7 +236,7 @@ func (f *follower) follow(a longstop.Action) error {
 			pumps.abandon()
 		}
 	}()
-	for !settled(&a) {
+	for !a.Settled() {
 		f.saw(a)
 		if pumps == nil && a.Launch.State == longstop.LaunchAccepted {
 			pumps = f.pump(string(a.ID))

@@ -84,14 +84,14 @@ func (p *pump) final() bool {
 	return p.total >= 0
 }
 
-// carry reads the stream to its end. A host that does not answer is asked again from the same
+// carry reads the stream to its end. That a host does not answer is seen in the action; a host that does not answer is asked again from the same
 // byte while the run may go on; once the run is known to be final, the output that cannot be
 // read is left for `logs`, and said.
 func (f *follower) carry(id string, p *pump) {
 	defer p.stop()
 	offset, retry := p.offset, pause{}
 	for {
-		answer, err := f.server.gateway.Output(p.ctx, id, string(p.kind), offset, 0, longPoll, f.note)
+		answer, err := f.server.gateway.Output(p.ctx, id, string(p.kind), offset, 0, longPoll, nil)
 		if p.ctx.Err() != nil {
 			return
 		}

@@ -321,3 +321,21 @@ func (c *Client) follow(ctx context.Context, path string, in any, note func(stri
 		}
 	}
 }
+
+// Output returns the bytes of a stream ("stdout", "stderr") from an offset to what there is of it
+// now. An early end is an error of its Read.
+func (c *Client) Output(ctx context.Context, id, stream string, offset int64) (io.ReadCloser, error) {
+	r, err := c.do(ctx, request{method: "GET", path: target(action(id, "/output"),
+		url.Values{"stream": {stream}, "offset": {strconv.FormatInt(offset, 10)}})})
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{r.body, closer(r.Close)}, nil
+}
+
+type closer func()
+
+func (c closer) Close() error { c(); return nil }

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/longstop/longstop"
+)
+
+func (a *app) activityVerb() *cobra.Command {
+	var limit int
+	var after int64
+	c := &cobra.Command{
+		Use:   "activity [ID]",
+		Short: "What was asked, done and seen, in order: the journal",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usage("", "activity takes one action, or none for all")
+			}
+			if limit < 1 || limit > 10_000 {
+				return usage("", "--limit is a number from 1 to 10000")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			id := ""
+			if len(args) == 1 {
+				id = args[0]
+			}
+			return a.activity(c.Context(), id, after, limit)
+		},
+		ValidArgsFunction: a.completeActions,
+	}
+	c.Flags().Int64Var(&after, "after", -1, "entries after this number")
+	c.Flags().IntVarP(&limit, "limit", "n", 100, "at most so many")
+	a.jsonFlag(c, "the entries as one array")
+	return c
+}
+
+func (a *app) activity(ctx context.Context, id string, after int64, limit int) error {
+	gateway, err := a.gateway()
+	if err != nil {
+		return err
+	}
+	entries, err := gateway.Journal(ctx, id, after, limit)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		if entries == nil {
+			entries = []longstop.JournalEntry{}
+		}
+		a.printJSON(entries)
+		return nil
+	}
+	t := new(table)
+	t.row("", "N", "AT", "WHAT", "ACTION", "HOST", "BY", "BODY")
+	for _, e := range entries {
+		t.row("", strconv.FormatInt(e.Index, 10), clock(e.At, a.now()), words(e.Kind), dash(string(e.ActionID)), dash(e.Host), dash(e.By), bodyText(e.Body))
+	}
+	if len(entries) == 0 {
+		a.talk.note("no entries")
+		return nil
+	}
+	fmt.Fprint(a.out, t.render(width(a.out)))
+	if len(entries) == limit {
+		a.talk.note("more: longstop activity --after %d", entries[len(entries)-1].Index)
+	}
+	return nil
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return plain(s)
+}

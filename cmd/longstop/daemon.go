@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/client"
+)
+
+func (a *app) daemonVerb() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "daemon",
+		Short: "Start, stop and look at the gateway",
+		Long: `The gateway, longstopd, is started by the first command that needs it, one for each LONGSTOP_HOME. Stopping
+it leaves all runs alone: leased ones end by themselves when their leases do, detached ones go on, and the next
+gateway learns what became of both.`,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return usage("longstop daemon start|stop|status", "daemon has no verb %q", plain(args[0]))
+		},
+	}
+	start := &cobra.Command{Use: "start", Short: "Start the gateway, if none runs", Args: exactly(),
+		RunE: func(c *cobra.Command, _ []string) error { return a.daemonStart(c.Context()) }}
+	stop := &cobra.Command{Use: "stop", Short: "End the gateway; runs are left alone", Args: exactly(),
+		RunE: func(c *cobra.Command, _ []string) error { return a.daemonStop(c.Context()) }}
+	stat := &cobra.Command{Use: "status", Short: "Whether a gateway runs, and which", Args: exactly(),
+		RunE: func(c *cobra.Command, _ []string) error { return a.daemonStatus(c.Context()) }}
+	a.jsonFlag(stat, "the gateway's status")
+	c.AddCommand(start, stop, stat)
+	return c
+}
+
+// statusPatience is how long a gateway may take to say how it is.
+const statusPatience = 10 * time.Second
+
+func (a *app) daemonStart(ctx context.Context) error {
+	gateway, err := a.present()
+	if err != nil {
+		return err
+	}
+	asking, cancel := context.WithTimeout(ctx, statusPatience)
+	defer cancel()
+	now, err := gateway.Status(asking)
+	if err == nil {
+		a.talk.note("a gateway runs already%s%s", between, daemonWords(&now, a.now()))
+		return nil
+	}
+	if !errors.Is(err, client.ErrAbsent) {
+		return err
+	}
+	if err := client.Start(ctx, gateway.Home); err != nil {
+		return err
+	}
+	if now, err = gateway.Status(ctx); err != nil {
+		return err
+	}
+	a.talk.note("started%s%s", between, daemonWords(&now, a.now()))
+	return nil
+}
+
+func (a *app) daemonStop(ctx context.Context) error {
+	gateway, err := a.present()
+	if err != nil {
+		return err
+	}
+	asking, cancel := context.WithTimeout(ctx, statusPatience)
+	defer cancel()
+	before, statusErr := gateway.Status(asking)
+	switch err := gateway.Stop(asking); {
+	case errors.Is(err, client.ErrAbsent):
+		if held, err := client.Running(gateway.Home); err != nil || !held {
+			a.talk.note("no gateway runs")
+			return err
+		} // it is starting or ending: wait for its end
+	case err != nil:
+		return fmt.Errorf("stop the gateway: %w", err)
+	}
+	if err := client.AwaitEnd(ctx, gateway.Home); err != nil {
+		return err
+	}
+	line := "the gateway has ended"
+	if statusErr == nil && before.Unresolved > 0 {
+		line += fmt.Sprintf("%s%s left alone: leased ones end when their leases do, detached ones go on", between,
+			count(before.Unresolved, "run is", "runs are"))
+	} else {
+		line += between + "runs are left alone"
+	}
+	a.talk.note("%s", line)
+	return nil
+}
+
+func (a *app) daemonStatus(ctx context.Context) error {
+	gateway, err := a.present()
+	if err != nil {
+		return err
+	}
+	asking, cancel := context.WithTimeout(ctx, statusPatience)
+	defer cancel()
+	now, err := gateway.Status(asking)
+	if errors.Is(err, client.ErrAbsent) {
+		held, err := client.Running(gateway.Home)
+		switch {
+		case err != nil:
+			return err
+		case a.json:
+			a.printJSON(map[string]any{"running": held})
+		case held:
+			fmt.Fprintln(a.out, "a gateway is starting or ending")
+		default:
+			fmt.Fprintln(a.out, "no gateway runs; the next command that needs one starts it")
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if a.json {
+		a.printJSON(struct {
+			Running bool `json:"running"`
+			longstop.DaemonStatus
+		}{true, now})
+		return nil
+	}
+	fmt.Fprintf(a.out, "a gateway runs%s%s\nhome %s\nlog  %s\n", between, daemonWords(&now, a.now()), plain(now.Home), plain(gateway.Home.Log()))
+	return nil
+}
+
+func daemonWords(s *longstop.DaemonStatus, now time.Time) string {
+	text := fmt.Sprintf("longstopd %s, pid %d, for %s", plain(s.Version), s.PID, rough(now.Sub(s.StartedAt.Time)))
+	return text + between + count(s.Hosts, "host", "hosts") + between + fmt.Sprintf("%d unresolved", s.Unresolved)
+}

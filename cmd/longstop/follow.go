@@ -1,0 +1,413 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/client"
+)
+
+// How long things may last before a person is told.
+const (
+	lingerPatience = 700 * time.Millisecond // of lingering
+	remindAfter    = time.Minute            // of a host's silence, growing fivefold
+	askPatience    = 3 * time.Second        // of asking something on the side
+)
+
+// follower follows one action to its end for somebody at a terminal or in a script: the run's
+// output to stdout and stderr, byte for byte; what happens in notes; signals to what they mean. A
+// gateway that goes away is started again, and the output goes on at the byte where it stopped.
+type follower struct {
+	app            *app
+	client         *client.Client
+	open           func(context.Context) (*client.Follow, error) // the first connection; later ones follow the id
+	stdout, stderr *sink                                         // where the run's output goes; nil: nowhere
+	until          func(*longstop.Action) bool                   // nil: until it is settled
+	first          func(*longstop.Action)                        // called once, when the id is known
+	limit          time.Duration                                 // of the wait; 0: none
+	// cancels says that a first interrupt cancels the run; without it one leaves it.
+	cancels bool
+	// onlooker says that nobody waits for the run here: leaving is not worth a word or a record.
+	onlooker bool
+
+	action  *longstop.Action
+	happens chan happening
+
+	cancelling  bool // asked for; sent as soon as there is an id
+	cancelSent  bool
+	lost        longstop.UnknownReason
+	linger      <-chan time.Time
+	remind      <-chan time.Time
+	remindNext  time.Duration
+	retry       <-chan time.Time
+	retryNext   time.Duration
+	failures    int
+	gatewayGone bool
+}
+
+// sink is where one stream of the run's output goes, and its next byte to come.
+type sink struct {
+	file *os.File
+	next atomic.Int64
+}
+
+func newSink(file *os.File, from int64) *sink {
+	s := &sink{file: file}
+	s.next.Store(from)
+	return s
+}
+
+// offset is the next byte to ask for; of no sink, -1: without that stream.
+func (s *sink) offset() int64 {
+	if s == nil {
+		return -1
+	}
+	return s.next.Load()
+}
+
+// happening is one thing that a goroutine of the follower reports to its loop.
+type happening struct {
+	action *longstop.Action
+	note   string
+	opened bool  // the stream is there (again)
+	ended  error // the stream ended: io.EOF where it was whole
+	broken error // nobody takes the output any more
+	cancel error // the cancel could not be brought to its end
+}
+
+// givenUp says that the follower stopped waiting while the run may go on.
+type givenUp struct{ why string }
+
+func (l *givenUp) Error() string { return l.why }
+
+// follow returns the action once it is settled (or as far as until says). A *givenUp error says that
+// the wait was given up, which has been recorded and said.
+func (f *follower) follow(ctx context.Context) (*longstop.Action, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f.happens = make(chan happening)
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	signal.Ignore(syscall.SIGPIPE) // a reader that goes away does not take the run along
+	var limit <-chan time.Time
+	if f.limit > 0 {
+		limit = time.After(f.limit)
+	}
+	go f.pull(ctx, f.open)
+	for {
+		select {
+		case h := <-f.happens:
+			done, err := f.handle(ctx, h)
+			if done || err != nil {
+				return f.action, err
+			}
+		case s := <-signals:
+			if err := f.signalled(ctx, s); err != nil {
+				return f.action, err
+			}
+		case <-limit:
+			return f.action, f.leave(ctx, "the wait of "+span(f.limit)+" is over")
+		case <-f.linger:
+			f.linger = nil
+			go f.tellLingering(ctx, *f.action)
+		case <-f.remind:
+			f.note("%s", lostSight(f.action, f.lost, f.app.now()))
+			f.remindLater()
+		case <-f.retry:
+			f.retry = nil
+			go f.pull(ctx, f.again())
+		}
+	}
+}
+
+func (f *follower) handle(ctx context.Context, h happening) (done bool, err error) {
+	switch {
+	case h.opened:
+		f.failures, f.retryNext = 0, 0
+		if f.gatewayGone {
+			f.gatewayGone = false
+			f.note("the gateway answers again%s", f.resumedAt())
+		}
+		if f.cancelling && !f.cancelSent {
+			f.cancel(ctx)
+		}
+	case h.action != nil:
+		f.saw(ctx, h.action)
+		return f.until != nil && f.until(h.action), nil
+	case h.note != "":
+		f.note("%s", plain(h.note))
+	case h.broken != nil:
+		return f.outputBroken(ctx, h.broken)
+	case h.cancel != nil:
+		f.cancelFailed(h.cancel)
+	case h.ended != nil:
+		return f.streamEnded(ctx, h.ended)
+	}
+	return false, nil
+}
+
+// outputBroken is what `| head` leads to: the output has no reader, and the run is none of its
+// business. A run that has ended, or is just ending, is told as usual; one that goes on is left.
+func (f *follower) outputBroken(ctx context.Context, err error) (done bool, fatal error) {
+	if f.action != nil {
+		asking, cancel := context.WithTimeout(ctx, askPatience)
+		defer cancel()
+		if a, err := f.client.Wait(asking, string(f.action.ID), time.Second); err == nil && a.Settled() {
+			f.action = &a
+			return true, nil
+		}
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return false, f.leave(ctx, "nobody reads the output any more")
+	}
+	return false, f.leave(ctx, "the output cannot be written: "+err.Error())
+}
+
+// again opens the stream of the action that is known, from the bytes that are next.
+func (f *follower) again() func(context.Context) (*client.Follow, error) {
+	if f.action == nil {
+		return f.open // the same request under the same key: it begins once
+	}
+	id, from := f.action.ID, client.Offsets{Stdout: f.stdout.offset(), Stderr: f.stderr.offset()}
+	return func(ctx context.Context) (*client.Follow, error) { return f.client.Follow(ctx, id, from) }
+}
+
+// streamEnded decides what the end of a stream means: the action's end, an error, or a gateway
+// that is to be found again.
+func (f *follower) streamEnded(ctx context.Context, err error) (done bool, fatal error) {
+	if err == io.EOF && f.action != nil && f.action.Settled() {
+		return true, nil
+	}
+	if longstop.CodeOf(err) == longstop.CodeStopped && f.action != nil {
+		return false, f.leave(ctx, "the gateway was stopped")
+	}
+	gone := err == io.EOF || errors.Is(err, client.ErrGone)
+	f.failures++
+	if !gone && (f.action == nil || !f.gatewayGone || f.failures > 5) {
+		return false, err
+	}
+	if !f.gatewayGone {
+		f.gatewayGone = true
+		f.note("the gateway went away or does not answer: looking for it")
+	}
+	f.retryNext = min(max(2*f.retryNext, 100*time.Millisecond), 2*time.Second)
+	f.retry = time.After(f.retryNext)
+	return false, nil
+}
+
+// saw takes a new sight of the action and says what changed.
+func (f *follower) saw(ctx context.Context, next *longstop.Action) {
+	prev := f.action
+	f.action = next
+	if prev == nil {
+		if f.first != nil {
+			f.first(next)
+		}
+		if f.cancelling && !f.cancelSent {
+			f.cancel(ctx)
+		}
+		prev = &longstop.Action{}
+	}
+	for _, line := range changed(prev, next, f.app.now()) {
+		f.note("%s", line)
+	}
+	f.sight(next)
+	switch {
+	case next.Workload.State != longstop.WorkloadLingering:
+		f.linger = nil
+	case prev.Workload.State != longstop.WorkloadLingering:
+		f.linger = time.After(lingerPatience)
+	}
+}
+
+// sight says when the host cannot be seen, and when it can again.
+func (f *follower) sight(a *longstop.Action) {
+	why := unseen(a)
+	switch {
+	case why != "" && f.lost == "":
+		f.lost = why
+		advice := "keep waiting, or Ctrl-C to leave it"
+		if f.cancels && !f.cancelling {
+			advice = "keep waiting; Ctrl-C cancels it once it answers, twice leaves it"
+		}
+		f.note("%s", lostSight(a, why, f.app.now())+between+advice)
+		f.remindNext = remindAfter
+		f.remindLater()
+	case why == "" && f.lost != "":
+		f.lost, f.remind = "", nil
+		if !a.Settled() {
+			f.note("%s answers again%s", plain(a.Host), f.resumedAt())
+		}
+	}
+}
+
+func (f *follower) remindLater() {
+	f.remind = time.After(f.remindNext)
+	f.remindNext *= 5
+}
+
+func (f *follower) resumedAt() string {
+	if f.stdout == nil {
+		return ""
+	}
+	return between + "resumed at byte " + number(f.stdout.offset()) + between + "nothing missed"
+}
+
+func (f *follower) note(format string, args ...any) {
+	f.app.talk.note(format, args...)
+}
+
+// tellLingering asks who is left, so that the note can name them; without an answer it counts.
+func (f *follower) tellLingering(ctx context.Context, a longstop.Action) {
+	asking, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	seen, _ := f.client.Inspect(asking, string(a.ID))
+	advice := ""
+	if f.cancels {
+		advice = " (Ctrl-C cancels)"
+	}
+	f.report(ctx, happening{note: lingering(&a, seen.Processes, advice)})
+}
+
+func (f *follower) report(ctx context.Context, h happening) bool {
+	select {
+	case f.happens <- h:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// pull reads one follow stream to its end: output goes out as it comes, all else to the loop.
+func (f *follower) pull(ctx context.Context, open func(context.Context) (*client.Follow, error)) {
+	f.report(ctx, happening{ended: f.stream(ctx, open)})
+}
+
+func (f *follower) stream(ctx context.Context, open func(context.Context) (*client.Follow, error)) error {
+	stream, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	f.report(ctx, happening{opened: true})
+	for {
+		e, err := stream.Next()
+		if err != nil {
+			return err
+		}
+		switch e.Kind {
+		case longstop.FollowStdout:
+			err = f.put(f.stdout, e)
+		case longstop.FollowStderr:
+			err = f.put(f.stderr, e)
+		case longstop.FollowNote:
+			f.report(ctx, happening{note: string(e.Data)})
+		case longstop.FollowAction:
+			a := new(longstop.Action)
+			if err := json.Unmarshal(e.Data, a); err != nil {
+				return fmt.Errorf("%w: an action that cannot be read: %w", client.ErrGone, err)
+			}
+			f.report(ctx, happening{action: a})
+		}
+		if err != nil {
+			f.report(ctx, happening{broken: err})
+			<-ctx.Done()
+			return ctx.Err()
+		}
+	}
+}
+
+// put writes output where it belongs. Offsets say what was written already and what never came.
+func (f *follower) put(to *sink, e client.Event) error {
+	if to == nil {
+		return nil
+	}
+	next, data, offset := to.next.Load(), e.Data, e.Offset
+	if had := next - offset; had > 0 {
+		data, offset = data[min(had, int64(len(data))):], next
+	}
+	if offset > next {
+		f.app.talk.note("%s bytes of %s are missing", number(offset-next), e.Kind)
+	}
+	if len(data) == 0 {
+		return nil
+	}
+	n, err := to.file.Write(data)
+	to.next.Store(offset + int64(n))
+	if err == nil && f.app.talk.tty {
+		f.app.talk.wrote(data)
+	}
+	return err
+}
+
+// signalled says what a signal means: the first interrupt cancels (where that is the verb's way),
+// every other one stops the waiting and leaves the run to the gateway.
+func (f *follower) signalled(ctx context.Context, s os.Signal) error {
+	if s != syscall.SIGINT {
+		return f.leave(ctx, "ended by "+map[os.Signal]string{syscall.SIGTERM: "TERM", syscall.SIGHUP: "a hangup"}[s])
+	}
+	if !f.cancels || f.cancelling {
+		return f.leave(ctx, "interrupted")
+	}
+	f.cancelling = true
+	if f.action == nil {
+		f.note("it is cancelled as soon as it has an id (Ctrl-C again leaves it)")
+		return nil
+	}
+	f.cancel(ctx)
+	return nil
+}
+
+// cancel asks the gateway to cancel; the run's own stream tells how it ends.
+func (f *follower) cancel(ctx context.Context) {
+	f.cancelSent = true
+	id := f.action.ID
+	f.note("cancelling %s (Ctrl-C again leaves it to the gateway)", id)
+	go func() {
+		_, err := f.client.Cancel(ctx, string(id), func(line string) { f.report(ctx, happening{note: line}) })
+		if err != nil {
+			f.report(ctx, happening{cancel: err})
+		}
+	}()
+}
+
+func (f *follower) cancelFailed(err error) {
+	if errors.Is(err, client.ErrGone) || errors.Is(err, client.ErrAbsent) {
+		f.cancelSent = false // once the gateway is back
+		return
+	}
+	f.note("not cancelled yet: %s", plain(asError(err).Message))
+}
+
+// leave stops waiting, records it, and says what goes on.
+func (f *follower) leave(ctx context.Context, why string) error {
+	if f.onlooker {
+		return &givenUp{why}
+	}
+	if f.action == nil {
+		f.note("%s · what was asked for may still begin: longstop ps", why)
+		return &givenUp{why}
+	}
+	asking, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	recorder := &client.Client{Home: f.client.Home} // an absent gateway is left absent
+	if err := recorder.GiveUp(asking, f.action.ID, why); err != nil && !errors.Is(err, client.ErrAbsent) && !errors.Is(err, client.ErrGone) {
+		f.note("that nobody waits could not be recorded: %s", plain(asError(err).Message))
+	}
+	rest := mayGoOn(f.action, f.app.now())
+	if f.cancelling {
+		rest = "the gateway goes on cancelling it"
+	}
+	f.note("%s · %s is left: %s · longstop wait %s", why, f.action.ID, rest, f.action.ID)
+	return &givenUp{why}
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/longstop/longstop"
+)
+
+func (a *app) hostVerb() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "host",
+		Short: "Enrol hosts, list, check and forget them",
+		Args: func(c *cobra.Command, args []string) error {
+			return usage(c.CommandPath()+" add NAME, list, check NAME or remove NAME", "host needs one of its verbs")
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return usage("longstop host add|list|check|remove", "host has no verb %q", plain(args[0]))
+	}
+	c.AddCommand(a.hostAdd(), a.hostList(), a.hostCheck(), a.hostRemove())
+	return c
+}
+
+func (a *app) hostAdd() *cobra.Command {
+	var e longstop.EnrolRequest
+	c := &cobra.Command{
+		Use:   "add NAME",
+		Short: "Enrol a host: NAME is what you would type after ssh",
+		Long: `Enrol a host: connect as ssh would with your configuration, put the runner there (one static file, no root, no
+open port), make its state folder, and fix who the host is. Runs are only ever started on the very machine, user
+and state folder that were enrolled.`,
+		Example: `  longstop host add web-1
+  longstop host add lab --ssh-config ./lab_config --state-dir /var/tmp/longstop`,
+		Args: exactly("NAME"),
+		RunE: func(c *cobra.Command, args []string) error {
+			e.Name = args[0]
+			if plain(e.Name) != e.Name || e.Name == "" || strings.HasPrefix(e.Name, "-") {
+				return usage("what you would type after ssh", "%q is no host's name", plain(e.Name))
+			}
+			if e.SSHConfig != "" {
+				path, err := filepath.Abs(e.SSHConfig)
+				if err != nil {
+					return fmt.Errorf("--ssh-config: %w", err)
+				}
+				e.SSHConfig = path
+			}
+			if e.StateDir != "" && !strings.HasPrefix(e.StateDir, "/") {
+				return usage("a path on the host, from /", "--state-dir %s is not absolute", plain(e.StateDir))
+			}
+			return a.enrol(c.Context(), e)
+		},
+	}
+	c.Flags().StringVar(&e.SSHConfig, "ssh-config", "", "configuration for this host, as of ssh -F")
+	c.Flags().StringVar(&e.StateDir, "state-dir", "", "absolute folder on the host for the records (default its XDG state folder)")
+	c.Flags().StringVar(&e.Transport, "transport", "", "openssh (default) or embedded, which needs no ssh here")
+	a.jsonFlag(c, "the host")
+	return c
+}
+
+func (a *app) enrol(ctx context.Context, e longstop.EnrolRequest) error {
+	gateway, err := a.gateway()
+	if err != nil {
+		return err
+	}
+	ctx, stop := interrupted(ctx)
+	defer stop()
+	host, err := gateway.Enrol(ctx, e, func(line string) { a.talk.note("%s", plain(line)) })
+	if err != nil {
+		return err
+	}
+	if a.json {
+		a.printJSON(host)
+		return nil
+	}
+	a.talk.note("%s is enrolled: %s", plain(host.Name), hostWords(&host))
+	a.tellHost(&host)
+	a.talk.note("longstop run %s -- COMMAND", word(host.Name))
+	return nil
+}
+
+// hostWords say who a host is, on one line.
+func hostWords(h *longstop.Host) string {
+	parts := []string{fmt.Sprintf("%s (uid %d)", plain(h.User), h.UID), "state in " + plain(h.StateDir)}
+	if hello := h.Hello; hello != nil {
+		parts = append(parts, plain(hello.OS+"/"+hello.Arch+" "+hello.Kernel), "runner "+plain(hello.Version))
+	}
+	return strings.Join(parts, between)
+}
+
+// tellHost says what a host offers and what one should know about it.
+func (a *app) tellHost(h *longstop.Host) {
+	if h.Hello == nil {
+		return
+	}
+	var can, cannot []string
+	for _, b := range h.Hello.Boundaries {
+		if b.Can {
+			can = append(can, string(b.Kind))
+		} else {
+			cannot = append(cannot, fmt.Sprintf("%s (%s)", b.Kind, plain(b.Because)))
+		}
+	}
+	if len(can) > 0 {
+		line := "boundaries: " + strings.Join(can, ", ")
+		if len(cannot) > 0 {
+			line += between + "not " + strings.Join(cannot, ", ")
+		}
+		a.talk.note("%s", line)
+	}
+	for _, note := range h.Hello.Notes {
+		a.talk.note("%s", plain(note))
+	}
+}
+
+func (a *app) hostList() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "The enrolled hosts",
+		Args:    exactly(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			gateway, err := a.gateway()
+			if err != nil {
+				return err
+			}
+			hosts, err := gateway.Hosts(c.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				if hosts == nil {
+					hosts = []longstop.Host{}
+				}
+				a.printJSON(hosts)
+				return nil
+			}
+			if len(hosts) == 0 {
+				a.talk.note("no hosts yet: longstop host add NAME, with what you would type after ssh")
+				return nil
+			}
+			fmt.Fprint(a.out, hostTable(hosts, a.now()).render(width(a.out)))
+			return nil
+		},
+	}
+	a.jsonFlag(c, "the hosts as one array")
+	return c
+}
+
+func hostTable(hosts []longstop.Host, now time.Time) *table {
+	t := new(table)
+	t.row("", "HOST", "USER", "SEEN", "UNRESOLVED", "RUNNER", "TRANSPORT", "STATE FOLDER")
+	for i := range hosts {
+		h := &hosts[i]
+		sight, remark := "never", ""
+		if h.Seen != nil && !h.Seen.At.IsZero() {
+			sight = rough(now.Sub(h.Seen.At.Time)) + " ago"
+		}
+		if h.Seen != nil && h.Seen.Because != "" {
+			remark = "! " + words(string(h.Seen.Because))
+		}
+		version := "-"
+		if h.Hello != nil {
+			version = plain(h.Hello.Version)
+		}
+		t.row(remark, plain(h.Name), plain(h.User), sight, strconv.Itoa(h.Unresolved), version, plain(h.Transport), plain(h.StateDir))
+	}
+	return t
+}
+
+func (a *app) hostCheck() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "check NAME",
+		Short: "Ask a host who it is and what it can, now",
+		Args:  exactly("NAME"),
+		RunE: func(c *cobra.Command, args []string) error {
+			gateway, err := a.gateway()
+			if err != nil {
+				return err
+			}
+			ctx, stop := interrupted(c.Context())
+			defer stop()
+			host, err := gateway.CheckHost(ctx, args[0], func(line string) { a.talk.note("%s", plain(line)) })
+			if err != nil {
+				return err
+			}
+			if a.json {
+				a.printJSON(host)
+				return nil
+			}
+			a.talk.note("%s answers: %s", plain(host.Name), hostWords(&host))
+			a.tellHost(&host)
+			return nil
+		},
+		ValidArgsFunction: a.completeHosts,
+	}
+	a.jsonFlag(c, "the host")
+	return c
+}
+
+func (a *app) hostRemove() *cobra.Command {
+	return &cobra.Command{
+		Use:     "remove NAME",
+		Aliases: []string{"rm"},
+		Short:   "Forget a host of which nothing is unresolved; nothing is removed there",
+		Args:    exactly("NAME"),
+		RunE: func(c *cobra.Command, args []string) error {
+			gateway, err := a.gateway()
+			if err != nil {
+				return err
+			}
+			if err := gateway.RemoveHost(c.Context(), args[0]); err != nil {
+				return err
+			}
+			a.talk.note("%s is forgotten here; what is on it stays as it is", plain(args[0]))
+			return nil
+		},
+		ValidArgsFunction: a.completeHosts,
+	}
+}

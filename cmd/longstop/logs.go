@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/client"
+)
+
+func (a *app) logsVerb() *cobra.Command {
+	var follow, stderr bool
+	var offset int64
+	c := &cobra.Command{
+		Use:   "logs ID…",
+		Short: "What a run wrote, byte for byte",
+		Long: `Print what a run wrote to its standard output, or with --stderr to its standard error, byte for byte, on
+standard output. -f goes on until the run is over; interrupting it stops nothing but the printing.`,
+		Args: func(c *cobra.Command, args []string) error {
+			if err := ids(c, args); err != nil {
+				return err
+			}
+			if len(args) > 1 && (follow || offset > 0) {
+				return usage("one longstop logs -f for each", "-f and --offset take one action")
+			}
+			if offset < 0 {
+				return usage("", "--offset %d is below 0", offset)
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			stream := "stdout"
+			if stderr {
+				stream = "stderr"
+			}
+			if follow {
+				return a.logsFollow(c.Context(), args[0], stream, offset)
+			}
+			return a.logs(c.Context(), args, stream, offset)
+		},
+		ValidArgsFunction: a.completeActions,
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run is over")
+	c.Flags().BoolVar(&stderr, "stderr", false, "its standard error instead")
+	c.Flags().Int64Var(&offset, "offset", 0, "begin at this byte of the stream")
+	return c
+}
+
+func (a *app) logs(ctx context.Context, args []string, stream string, offset int64) error {
+	return a.each(ctx, args, func(gateway *client.Client, action longstop.Action) error {
+		output, err := gateway.Output(ctx, string(action.ID), stream, offset)
+		if err != nil {
+			return err
+		}
+		defer output.Close()
+		if len(args) > 1 {
+			a.talk.note("%s %s", action.ID, stream)
+		}
+		n, err := io.Copy(a.out, output)
+		if err != nil {
+			return fmt.Errorf("the output of %s could not be read to its end (%s bytes were): %w", action.ID, number(n), err)
+		}
+		if n == 0 && !action.Settled() {
+			a.talk.note("%s has written nothing to %s yet", action.ID, stream)
+		}
+		return nil
+	})
+}
+
+func (a *app) logsFollow(ctx context.Context, id, stream string, offset int64) error {
+	gateway, err := a.gateway()
+	if err != nil {
+		return err
+	}
+	action, err := gateway.Action(ctx, id)
+	if err != nil {
+		return err
+	}
+	f := &follower{app: a, client: gateway, action: &action, onlooker: true}
+	if stream == "stdout" {
+		f.stdout = newSink(a.out, offset)
+	} else {
+		f.stderr = newSink(a.out, offset)
+	}
+	f.open = f.again()
+	if _, err := f.follow(ctx); err != nil {
+		if gone := (*givenUp)(nil); errors.As(err, &gone) {
+			return nil
+		}
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+// Command longstop runs commands on other machines and knows what became of the work. It is a thin
+// client of the gateway's API (internal/client): one file per verb, flags, words for people, exit
+// statuses. stdout is data, stderr is talk.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/client"
+)
+
+func main() {
+	a := &app{out: os.Stdout, talk: newTalk(os.Stderr), now: time.Now, args: os.Args[1:]}
+	os.Exit(a.main())
+}
+
+// app is one call of the command.
+type app struct {
+	out  *os.File
+	talk *talk
+	now  func() time.Time
+	args []string
+
+	json bool // the verb was asked for JSON: errors are JSON too
+
+	// begun and of say, for an error's last line, what the call had done: nothing yet, or asked for
+	// an action to be run.
+	verb  string
+	begun bool
+}
+
+// status ends the command with an exit status and no words: they were said.
+type status int
+
+func (s status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+func (a *app) main() int {
+	root := a.root()
+	root.SetArgs(a.args)
+	root.SetOut(os.Stdout)
+	root.SetErr(os.Stderr)
+	err := root.ExecuteContext(context.Background())
+	if err == nil {
+		return 0
+	}
+	if code := status(0); errors.As(err, &code) {
+		return int(code)
+	}
+	return a.fail(err)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "longstop",
+		Short: "Run commands on other machines, and know what became of the work",
+		Long: `Longstop runs commands on other machines over SSH and knows what became of the work: whether it is
+still running, and what came of it. The end is the word of its owner on the host; what is not known
+is called unknown.
+
+  longstop host add web-1                  enrol a host: what you would type after ssh
+  longstop run web-1 -- make test          run, like ssh; Ctrl-C cancels and waits for the proof
+  longstop ps                              what is running, and what is not known
+
+stdout is data, stderr is talk. Every verb that reads data takes --json.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			message := fmt.Sprintf("there is no verb %q", args[0])
+			if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+				return &longstop.Error{Code: longstop.CodeUsage, Message: message, Hint: "did you mean longstop " + strings.Join(near, ", longstop ") + "?"}
+			}
+			return &longstop.Error{Code: longstop.CodeUsage, Message: message, Hint: "longstop --help lists them"}
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return &longstop.Error{Code: longstop.CodeUsage, Message: err.Error(), Hint: c.CommandPath() + " --help"}
+	})
+	root.SuggestionsMinimumDistance = 2
+	root.PersistentFlags().BoolVarP(&a.talk.quiet, "quiet", "q", false, "no talk on stderr but errors")
+	root.PersistentFlags().SortFlags = false
+	root.SetHelpCommandGroupID("about")
+	root.SetCompletionCommandGroupID("about")
+	root.AddGroup(&cobra.Group{ID: "work", Title: "Work:"}, &cobra.Group{ID: "hosts", Title: "Hosts:"}, &cobra.Group{ID: "about", Title: "Longstop itself:"})
+	for group, verbs := range map[string][]*cobra.Command{
+		"work":  {a.runVerb(), a.psVerb(), a.showVerb(), a.logsVerb(), a.waitVerb(), a.cancelVerb(), a.reconcileVerb(), a.inspectVerb(), a.activityVerb()},
+		"hosts": {a.hostVerb()},
+		"about": {a.daemonVerb(), a.demoVerb(), a.doctorVerb(), a.versionVerb()},
+	} {
+		for _, verb := range verbs {
+			verb.GroupID = group
+			root.AddCommand(verb)
+		}
+	}
+	return root
+}
+
+// jsonFlag gives a verb its --json.
+func (a *app) jsonFlag(c *cobra.Command, what string) {
+	c.Flags().BoolVar(&a.json, "json", false, what+" as JSON on stdout; an error as {\"error\": {…}} there too")
+}
+
+// gateway is the client of this user's gateway, which is started where it is absent.
+func (a *app) gateway() (*client.Client, error) {
+	c, err := a.present()
+	if err != nil {
+		return nil, err
+	}
+	c.OnAbsent = func(ctx context.Context) error { return client.Start(ctx, c.Home) }
+	return c, nil
+}
+
+// present is the client of a gateway that runs already, or client.ErrAbsent at its first use.
+func (a *app) present() (*client.Client, error) {
+	home, err := client.FindHome(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	return &client.Client{Home: home}, nil
+}
+
+// ids refuses a verb without an action.
+func ids(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return &longstop.Error{Code: longstop.CodeUsage, Message: c.CommandPath() + " needs the id of an action (or an end of it that fits no other)",
+			Hint: "longstop ps -a lists them"}
+	}
+	return nil
+}
+
+// exactly refuses any other number of arguments than the named ones.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		want := "no arguments"
+		if len(names) > 0 {
+			want = strings.Join(names, " ")
+		}
+		return &longstop.Error{Code: longstop.CodeUsage, Message: fmt.Sprintf("%s takes %s, not %d arguments", c.CommandPath(), want, len(args)),
+			Hint: c.CommandPath() + " --help"}
+	}
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/client"
+)
+
+func (a *app) psVerb() *cobra.Command {
+	var f client.Filter
+	c := &cobra.Command{
+		Use:   "ps",
+		Short: "What is running, and what is not known",
+		Long: `List the actions of which the host may still have something to say: what runs, and what is not known.
+-a lists those that are over, too. ALIVE answers whether something of it still runs, OUTCOME what came of
+it, SEEN how old that knowledge is; "!" says why it cannot be newer.`,
+		Args: exactly(),
+		RunE: func(c *cobra.Command, _ []string) error { return a.ps(c.Context(), f) },
+	}
+	c.Flags().BoolVarP(&f.All, "all", "a", false, "actions that are over, too")
+	c.Flags().StringVar(&f.Host, "host", "", "of this host alone")
+	c.Flags().StringVar(&f.Session, "session", "", "of this session alone")
+	c.Flags().IntVarP(&f.Limit, "limit", "n", 100, "at most so many, the newest")
+	c.Flags().StringVar(&f.Before, "before", "", "older ones than this action: the next page")
+	a.jsonFlag(c, "the actions as one array")
+	c.RegisterFlagCompletionFunc("host", a.completeHosts)
+	return c
+}
+
+func (a *app) ps(ctx context.Context, f client.Filter) error {
+	gateway, err := a.gateway()
+	if err != nil {
+		return err
+	}
+	list, err := gateway.Actions(ctx, f)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		if list == nil {
+			list = []longstop.Action{}
+		}
+		a.printJSON(list)
+		return nil
+	}
+	if len(list) == 0 {
+		a.talk.note("%s", a.howToStart(ctx, gateway, f))
+		return nil
+	}
+	fmt.Fprint(a.out, psTable(list, a.now()).render(width(a.out)))
+	if line := psSummary(list); line != "" {
+		a.talk.note("%s", line)
+	}
+	if len(list) == f.Limit {
+		a.talk.note("the newest %d: longstop ps --before %s shows older ones", f.Limit, list[len(list)-1].ID)
+	}
+	return nil
+}
+
+// howToStart is what an empty list says.
+func (a *app) howToStart(ctx context.Context, gateway *client.Client, f client.Filter) string {
+	hosts, err := gateway.Hosts(ctx)
+	switch {
+	case err == nil && len(hosts) == 0:
+		return "no hosts yet: longstop host add NAME, with what you would type after ssh"
+	case err == nil && !f.All:
+		return fmt.Sprintf("nothing runs and nothing is unknown: longstop run %s -- COMMAND starts something, longstop ps -a shows what was", plain(hosts[0].Name))
+	case err == nil:
+		return fmt.Sprintf("nothing here: longstop run %s -- COMMAND starts something", plain(hosts[0].Name))
+	}
+	return "nothing here"
+}
+
+func psTable(list []longstop.Action, now time.Time) *table {
+	t := new(table)
+	t.row("", "ACTION", "HOST", "ALIVE", "OUTCOME", "STATE", "FOR", "SEEN", "WHAT")
+	for i := range list {
+		action := &list[i]
+		remark := trouble(action)
+		if remark != "" {
+			remark = "! " + remark
+		}
+		t.row(remark, string(action.ID), plain(action.Host), string(action.Alive), words(string(action.Outcome)), state(action),
+			lasted(action, now), seen(action, now), command(&action.Request))
+	}
+	return t
+}
+
+// state is how far the work has come: the workload's, or the launch's where there is none yet.
+func state(a *longstop.Action) string {
+	switch a.Launch.State {
+	case longstop.LaunchAccepted:
+		if a.Workload.State != longstop.WorkloadNone && a.Workload.State != "" {
+			return words(string(a.Workload.State))
+		}
+		return "accepted"
+	case longstop.LaunchNotAttempted:
+		if a.Approval.State == longstop.ApprovalPending {
+			return "awaits approval"
+		}
+		return "not sent"
+	}
+	return "launch " + words(string(a.Launch.State))
+}
+
+// lasted is how long it has gone on, or went on.
+func lasted(a *longstop.Action, now time.Time) string {
+	if d, over := took(&a.Workload); over {
+		return rough(d)
+	}
+	if a.Settled() {
+		return "-"
+	}
+	from := a.Workload.StartedAt
+	if from.IsZero() {
+		from = a.CreatedAt
+	}
+	return rough(now.Sub(from.Time))
+}
+
+// seen is how old the knowledge about the work is.
+func seen(a *longstop.Action, now time.Time) string {
+	if a.Observation == nil || a.Observation.At.IsZero() {
+		return "never"
+	}
+	return rough(now.Sub(a.Observation.At.Time)) + " ago"
+}
+
+// trouble is why an action needs somebody's eye.
+func trouble(a *longstop.Action) string {
+	switch {
+	case a.UnknownBecause != "":
+		return words(string(a.UnknownBecause))
+	case a.Observation != nil && a.Observation.Because != "" && !a.Settled():
+		return words(string(a.Observation.Because))
+	case len(a.Workload.Survivors) > 0 && !a.Settled():
+		return count(len(a.Workload.Survivors), "survivor", "survivors")
+	case a.Cancel.State == longstop.CancelUnconfirmed || a.Cancel.State == longstop.CancelRefused:
+		return "cancel " + words(string(a.Cancel.State))
+	}
+	return ""
+}
+
+func psSummary(list []longstop.Action) string {
+	unresolved, unknown := 0, []string{}
+	for i := range list {
+		if list[i].Unresolved() {
+			unresolved++
+		}
+		if list[i].Outcome == longstop.OutcomeUnknown {
+			unknown = append(unknown, string(list[i].ID))
+		}
+	}
+	line := fmt.Sprintf("%d unresolved", unresolved)
+	switch {
+	case len(unknown) == 0:
+		return line
+	case len(unknown) <= 3:
+		return line + between + fmt.Sprintf("%d unknown: longstop reconcile %s", len(unknown), strings.Join(unknown, " "))
+	}
+	return line + between + fmt.Sprintf("%d unknown: longstop reconcile ID", len(unknown))
+}

@@ -1,0 +1,431 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/client"
+	"github.com/longstop/longstop/internal/lifecycle"
+)
+
+// maxScript bounds a script: what the API takes in one request, with room for JSON's escapes.
+const maxScript = 8 << 20
+
+// runFlags are what `longstop run` was told, before it is made a request.
+type runFlags struct {
+	script, scriptFile        string
+	noWait, stdin             bool
+	detached, strict, channel bool
+	lease, deadline, grace    time.Duration
+	leftover, effect, owner   string
+	key, cwd, session, reason string
+	env, limits               []string
+}
+
+func (a *app) runVerb() *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:   "run HOST [flags] [-c SCRIPT | -- COMMAND [ARG…]]",
+		Short: "Run a command on a host and wait for its end",
+		Long: `Run a command on a host, as ssh would: its output comes through byte for byte, and its exit status is
+this command's own. Unlike ssh, the run has an owner on the host: a lost connection is resumed at the byte
+where it broke, and the run is over when its main process has ended and nothing of it is left.
+
+What follows -- are the arguments, exactly: no shell sees them, here or there. -c takes one script for sh -c;
+--script-file one from a file ("-" is standard input), of up to 8 MiB.
+
+The first Ctrl-C cancels the run and waits for the proof that nothing is left; a second one leaves that to
+the gateway. Ending longstop in any other way (TERM, a hangup, a closed terminal) stops the waiting alone: the
+run goes on, and longstop wait takes it up again. So does a reader that goes away, as in "| head": longstop
+says so and ends with 253; longstop cancel stops the run.
+
+With --json the run's output is not shown (longstop logs has it): stdout carries one action as JSON, at the
+end. With -d it carries the action's id alone.
+
+Exit status: the command's own (128+n for a signal) · 250 the outcome is unknown · 251 nothing was started ·
+252 cancelled · 253 still running, left to the gateway · 254 Longstop's own error. With -d: 0 accepted, 250,
+251, 254. The last line, and --json, tell a command's own 250 from ours.`,
+		Example: `  longstop run web-1 -- ./migrate.sh --to 42
+  longstop run web-1 -c 'make test 2>&1 | tail -20' --deadline 30m
+  longstop run -d --detached --deadline 6h db-1 -- pg_dumpall -f /backup/all.sql
+  tar c . | longstop run web-1 --stdin --cwd /srv/app -- tar x`,
+		RunE: func(c *cobra.Command, args []string) error {
+			a.verb = "run"
+			host, request, err := f.request(c, args)
+			if err != nil {
+				return err
+			}
+			return a.run(c.Context(), host, request, &f)
+		},
+	}
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		a.verb = "run"
+		return &longstop.Error{Code: longstop.CodeUsage, Message: err.Error(),
+			Hint: "flags of the command itself go after --, as in: longstop run HOST -- COMMAND -x. longstop run --help lists those of run"}
+	})
+	flags := c.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&f.script, "script", "c", "", "a script for sh -c")
+	flags.StringVar(&f.scriptFile, "script-file", "", "the same, from a file (- is standard input)")
+	flags.BoolVarP(&f.noWait, "no-wait", "d", false, "return once the host has accepted the run; print its id")
+	flags.BoolVar(&f.detached, "detached", false, "no lease: the run needs no word from the gateway to go on")
+	flags.DurationVar(&f.lease, "lease", 0, "how long the run may go on without word from the gateway (default 2m)")
+	flags.DurationVar(&f.deadline, "deadline", 0, "how long the run may go on at all")
+	flags.DurationVar(&f.grace, "grace", 0, "from TERM to KILL, when it is stopped (default 10s)")
+	flags.StringVar(&f.leftover, "leftover", "", "what outlives the main process: wait for it, kill it, or release it (default wait)")
+	flags.StringVar(&f.effect, "effect", "", "what a second execution would mean: read, idempotent or once (default once)")
+	flags.StringVar(&f.key, "key", "", "idempotency key: one key starts one run, whoever repeats the request")
+	flags.StringVar(&f.cwd, "cwd", "", "absolute directory on the host (default the login's home)")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE, or NAME to take its value from here; repeatable. Values are never kept")
+	flags.BoolVar(&f.stdin, "stdin", false, "send standard input (it is read to its end first); without it the run's is empty")
+	flags.BoolVar(&f.strict, "strict-shell", false, "run the script with -e, and pipefail where the host's shell has it")
+	flags.BoolVar(&f.channel, "own-channel", false, "an SSH channel for this action alone, with its own exit status")
+	flags.StringArrayVar(&f.limits, "limit", nil, "NAME=N: open_files, processes, cpu_s or file_bytes; repeatable")
+	flags.StringVar(&f.owner, "owner", "", "who owns the run on the host: auto or runner (default auto)")
+	flags.StringVar(&f.session, "session", "", "the session that the action belongs to")
+	flags.StringVar(&f.reason, "reason", "", "why, for those who read the journal")
+	a.jsonFlag(c, "the action at its end (with -d: as accepted)")
+	c.ValidArgsFunction = a.completeHosts
+	return c
+}
+
+func usage(hint, format string, args ...any) error {
+	return &longstop.Error{Code: longstop.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// request reads the flags; nothing has been asked of anyone yet.
+func (f *runFlags) request(c *cobra.Command, args []string) (host string, r longstop.Request, err error) {
+	argv, err := f.commandLine(c, &args)
+	if err != nil {
+		return "", r, err
+	}
+	host = args[0]
+	for name, text := range map[string]string{"the host": host, "--cwd": f.cwd, "--key": f.key, "--session": f.session, "--reason": f.reason} {
+		if plain(text) != text {
+			return "", r, usage("", "%s has characters that cannot be printed: %s", name, plain(text))
+		}
+	}
+	if err := f.setCommand(&r, argv); err != nil {
+		return "", r, err
+	}
+	if f.cwd != "" && !strings.HasPrefix(f.cwd, "/") {
+		return "", r, usage("--cwd takes a path on the host, from /", "--cwd %s is not absolute", f.cwd)
+	}
+	if f.detached && c.Flags().Changed("lease") {
+		return "", r, usage("a detached run has no lease; --deadline bounds how long it may go on", "--detached and --lease exclude each other")
+	}
+	for name, d := range map[string]time.Duration{"lease": f.lease, "deadline": f.deadline, "grace": f.grace} {
+		if c.Flags().Changed(name) && (d < 0 || d == 0 && name != "grace") {
+			return "", r, usage("write it as 90s, 10m or 6h", "--%s %s is no length of time", name, d)
+		}
+	}
+	r.Lifetime = longstop.Leased
+	if f.detached {
+		r.Lifetime = longstop.Detached
+	}
+	r.LeaseS, r.DeadlineS, r.GraceS = f.lease.Seconds(), f.deadline.Seconds(), f.grace.Seconds()
+	if c.Flags().Changed("grace") {
+		r.GraceS = max(r.GraceS, 0.001) // 0 would take the default; one millisecond is as good as none
+	}
+	r.Cwd, r.StrictShell, r.OwnChannel, r.Reason = f.cwd, f.strict, f.channel, f.reason
+	r.Leftover, err = oneOf("--leftover", f.leftover, longstop.LeftoverWait, longstop.LeftoverKill, longstop.LeftoverRelease)
+	if err == nil {
+		r.Effect, err = oneOf("--effect", f.effect, longstop.EffectOnce, longstop.EffectIdempotent, longstop.EffectRead)
+	}
+	if err == nil {
+		r.Owner, err = oneOf("--owner", f.owner, longstop.OwnerAuto, longstop.OwnerRunner)
+	}
+	if err == nil {
+		r.Limits, err = limits(f.limits)
+	}
+	return host, r, err
+}
+
+// commandLine splits the arguments into the host and what follows --.
+func (f *runFlags) commandLine(c *cobra.Command, args *[]string) (argv []string, err error) {
+	before := *args
+	dash := c.ArgsLenAtDash()
+	if dash >= 0 {
+		before, argv = (*args)[:dash], (*args)[dash:]
+	}
+	*args = before
+	scripts := c.Flags().Changed("script") || c.Flags().Changed("script-file")
+	switch {
+	case len(before) == 0:
+		return nil, usage("longstop run HOST -- COMMAND. longstop host list shows the hosts", "run needs a host, before the command")
+	case len(before) > 1 && dash < 0 && !scripts:
+		words := make([]string, len(before)-1)
+		for i, arg := range before[1:] {
+			words[i] = word(arg)
+		}
+		return nil, usage("longstop run "+word(before[0])+" -- "+strings.Join(words, " "), "put -- before the command, so that its flags stay its own")
+	case len(before) > 1:
+		return nil, usage("longstop run --help", "run takes one host, not %q too", plain(before[1]))
+	case scripts && dash >= 0 && len(argv) > 0:
+		return nil, usage("arguments of a script: -- sh -c SCRIPT sh ARG…", "a script and a command after -- exclude each other")
+	case c.Flags().Changed("script") && c.Flags().Changed("script-file"):
+		return nil, usage("", "-c and --script-file exclude each other")
+	case !scripts && len(argv) == 0:
+		return nil, usage("longstop run "+word(before[0])+" -- COMMAND, or -c SCRIPT", "run needs something to run")
+	}
+	return argv, nil
+}
+
+func (f *runFlags) setCommand(r *longstop.Request, argv []string) error {
+	if f.scriptFile != "" {
+		if f.scriptFile == "-" && f.stdin {
+			return usage("", "--script-file - and --stdin both want standard input")
+		}
+		text, err := readScript(f.scriptFile)
+		if err != nil {
+			return err
+		}
+		f.script = text
+	}
+	if argv == nil {
+		switch {
+		case strings.TrimSpace(f.script) == "":
+			return usage("", "the script is empty")
+		case len(f.script) > maxScript:
+			return usage("copy it to the host first, and run it there by its path", "the script has more than %d MiB", maxScript>>20)
+		case !utf8.ValidString(f.script) || strings.ContainsRune(f.script, 0):
+			return usage("one that is not UTF-8 goes as an argument: -- sh -c SCRIPT", "the script is not UTF-8 text")
+		}
+		r.Script = f.script
+		return nil
+	}
+	if f.strict {
+		return usage("it is an option of a script: use -c", "--strict-shell means nothing for a command after --")
+	}
+	if argv[0] == "" {
+		return usage("", "the command after -- is empty")
+	}
+	for _, arg := range argv {
+		if !utf8.ValidString(arg) {
+			r.ArgvB64 = make([][]byte, len(argv))
+			for i, arg := range argv {
+				r.ArgvB64[i] = []byte(arg)
+			}
+			return nil
+		}
+	}
+	r.Argv = argv
+	return nil
+}
+
+func readScript(path string) (string, error) {
+	file := os.Stdin
+	if path != "-" {
+		var err error
+		if file, err = os.Open(path); err != nil {
+			return "", usage("", "the script file: %v", err)
+		}
+		defer file.Close()
+	}
+	text, err := io.ReadAll(io.LimitReader(file, maxScript+1))
+	if err != nil {
+		return "", usage("", "the script file: %v", err)
+	}
+	return string(text), nil
+}
+
+// oneOf reads a word of a vocabulary; the first is the default, which the gateway sets.
+func oneOf[S ~string](flag, text string, words ...S) (S, error) {
+	if text == "" {
+		return "", nil
+	}
+	names := make([]string, len(words))
+	for i, w := range words {
+		if text == string(w) {
+			return w, nil
+		}
+		names[i] = string(w)
+	}
+	return "", usage("one of "+strings.Join(names, ", "), "%s %s is not known", flag, plain(text))
+}
+
+func limits(list []string) (*longstop.Limits, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	l := new(longstop.Limits)
+	for _, item := range list {
+		name, text, _ := strings.Cut(item, "=")
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n <= 0 {
+			return nil, usage("as in --limit open_files=256", "--limit %s: not NAME=N with a number above 0", plain(item))
+		}
+		switch strings.ReplaceAll(name, "-", "_") {
+		case "open_files":
+			l.OpenFiles = n
+		case "processes":
+			l.Processes = n
+		case "cpu_s":
+			l.CPUS = n
+		case "file_bytes":
+			l.FileBytes = n
+		default:
+			return nil, usage("one of open_files, processes, cpu_s, file_bytes", "--limit %s is not known", plain(name))
+		}
+	}
+	return l, nil
+}
+
+// environment reads --env; values travel beside the request and are kept nowhere.
+func environment(list []string, lookup func(string) (string, bool)) (map[string][]byte, error) {
+	values := map[string][]byte{}
+	for _, item := range list {
+		name, value, given := strings.Cut(item, "=")
+		if name == "" || plain(name) != name || strings.ContainsAny(name, " '\"$`") {
+			return nil, usage("NAME=VALUE, or NAME alone to take its value from here", "--env %s has no usable name", plain(name))
+		}
+		if !given {
+			if value, given = lookup(name); !given {
+				return nil, usage("NAME=VALUE gives it one", "--env %s: it is not set here", name)
+			}
+		}
+		if _, twice := values[name]; twice {
+			return nil, usage("", "--env %s is given twice", name)
+		}
+		values[name] = []byte(value)
+	}
+	return values, nil
+}
+
+// run asks for the action and follows it.
+func (a *app) run(ctx context.Context, host string, r longstop.Request, flags *runFlags) error {
+	env, err := environment(flags.env, os.LookupEnv)
+	if err != nil {
+		return err
+	}
+	gateway, err := a.gateway()
+	if err != nil {
+		return err
+	}
+	ask := longstop.RunRequest{Host: host, Request: r, EnvValues: env, Key: flags.key,
+		SessionID: longstop.SessionID(flags.session), By: longstop.Requester{Via: "cli"}}
+	if ask.Key == "" {
+		ask.Key = "cli-" + rand.Text() // so that asking again after a lost answer starts nothing twice
+	}
+	if flags.stdin {
+		if isTerminal(os.Stdin) {
+			a.talk.note("reading standard input to its end (Ctrl-D)")
+		}
+		stdin, err := gateway.SpoolStdin(ctx, os.Stdin)
+		if err != nil {
+			return err
+		}
+		ask.StdinID = stdin.ID
+	}
+	f := &follower{app: a, client: gateway, cancels: true}
+	if !a.json && !flags.noWait {
+		f.stdout, f.stderr = newSink(a.out, 0), newSink(a.talk.file, 0)
+	}
+	from := client.Offsets{Stdout: f.stdout.offset(), Stderr: f.stderr.offset()}
+	f.open = func(ctx context.Context) (*client.Follow, error) { return gateway.Run(ctx, ask, from) }
+	asked := a.now()
+	f.first = func(action *longstop.Action) {
+		a.talk.note("%s", opening(action))
+		if flags.key != "" && action.CreatedAt.Before(asked.Add(-time.Second)) {
+			a.talk.note("this key has its run since %s: nothing new is started", clock(action.CreatedAt, a.now()))
+		}
+		if flags.noWait && !a.json {
+			fmt.Fprintln(a.out, action.ID)
+		}
+	}
+	if flags.noWait {
+		f.until = answered
+	}
+	a.begun = true
+	action, err := f.follow(ctx)
+	return a.ranTo(ctx, f, action, err, flags.noWait)
+}
+
+// answered reports whether the host has said whether it took the run, or nobody can tell.
+func answered(a *longstop.Action) bool {
+	return a.Settled() || a.Launch.State == longstop.LaunchAccepted || a.Launch.State == longstop.LaunchUnknown
+}
+
+// ranTo says how a run ended, or was left, and with which status.
+func (a *app) ranTo(ctx context.Context, f *follower, action *longstop.Action, err error, noWait bool) error {
+	if gaveUp := (*givenUp)(nil); errors.As(err, &gaveUp) {
+		if a.json && action != nil {
+			a.printJSON(action)
+		}
+		return status(longstop.ExitStillRunning)
+	}
+	if err != nil {
+		if a.json {
+			a.json = !a.printAction(ctx, f.client, err)
+		}
+		return err
+	}
+	if a.json {
+		a.printJSON(action)
+	}
+	if noWait && !action.Settled() {
+		if action.Launch.State == longstop.LaunchAccepted {
+			a.talk.note("%s", accepted(action, a.now()))
+			return nil
+		}
+		a.talk.note("the launch is unknown%sthe gateway finds out whether it began%slongstop reconcile %s", between, between, action.ID)
+		return status(longstop.ExitUnknown)
+	}
+	a.talk.note("%s", ending(action))
+	a.advise(action)
+	exit := lifecycle.ExitStatus(action)
+	if noWait && exit != longstop.ExitNotStarted && exit != longstop.ExitUnknown {
+		exit = 0 // accepted, and over already
+	}
+	if exit != 0 {
+		return status(exit)
+	}
+	return nil
+}
+
+// advise says what one can do about an unknown.
+func (a *app) advise(action *longstop.Action) {
+	if action.Outcome == longstop.OutcomeUnknown && action.Next != "" {
+		a.talk.note("%s", plain(action.Next))
+	}
+}
+
+// printAction prints the action that an error is about, if there is one.
+func (a *app) printAction(ctx context.Context, c *client.Client, err error) bool {
+	id := asError(err).ActionID
+	if id == "" {
+		return false
+	}
+	asking, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	action, err := c.Action(asking, string(id))
+	if err != nil {
+		return false
+	}
+	a.printJSON(&action)
+	return true
+}
+
+// printJSON prints a value as JSON: on one line, or laid out on a terminal.
+func (a *app) printJSON(v any) {
+	text, err := json.Marshal(v)
+	if isTerminal(a.out) {
+		text, err = json.MarshalIndent(v, "", "  ")
+	}
+	if err != nil {
+		text, _ = json.Marshal(map[string]string{"error": err.Error()})
+	}
+	a.out.Write(append(text, '\n'))
+}

@@ -1,0 +1,420 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/client"
+)
+
+func (a *app) showVerb() *cobra.Command {
+	var raw bool
+	c := &cobra.Command{
+		Use:   "show ID…",
+		Short: "What is known of an action: each fact, who said it, and when",
+		Long: `Show actions, each fact on its own line: what was asked, the launch, the SSH command, the workload, a cancel,
+and when the host was last seen. --raw shows instead what came over the wire, byte for byte where it can be
+printed (--json has the bytes in base64).`,
+		Args: ids,
+		RunE: func(c *cobra.Command, args []string) error {
+			if raw {
+				return a.showRaw(c.Context(), args)
+			}
+			return a.show(c.Context(), args)
+		},
+		ValidArgsFunction: a.completeActions,
+	}
+	c.Flags().BoolVar(&raw, "raw", false, "the host's answers as they came")
+	a.jsonFlag(c, "one action as an object, several as one array,")
+	return c
+}
+
+// each looks several actions up; the first that cannot be found ends it.
+func (a *app) each(ctx context.Context, args []string, visit func(*client.Client, longstop.Action) error) error {
+	gateway, err := a.gateway()
+	if err != nil {
+		return err
+	}
+	for _, id := range args {
+		action, err := gateway.Action(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := visit(gateway, action); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printActions prints one action as an object, several as an array.
+func (a *app) printActions(list []longstop.Action) {
+	if len(list) == 1 {
+		a.printJSON(list[0])
+	} else {
+		a.printJSON(list)
+	}
+}
+
+func (a *app) show(ctx context.Context, args []string) error {
+	var list []longstop.Action
+	err := a.each(ctx, args, func(_ *client.Client, action longstop.Action) error {
+		list = append(list, action)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if a.json {
+		a.printActions(list)
+		return nil
+	}
+	for i := range list {
+		if i > 0 {
+			fmt.Fprintln(a.out)
+		}
+		fmt.Fprint(a.out, lanes(&list[i], a.now(), width(a.out)))
+	}
+	return nil
+}
+
+func (a *app) showRaw(ctx context.Context, args []string) error {
+	type answers struct {
+		ActionID longstop.ActionID    `json:"action_id"`
+		Raw      []longstop.RawAnswer `json:"raw"`
+	}
+	var all []answers
+	err := a.each(ctx, args, func(gateway *client.Client, action longstop.Action) error {
+		list, err := gateway.Raw(ctx, string(action.ID))
+		all = append(all, answers{action.ID, list})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if a.json {
+		if len(all) == 1 {
+			a.printJSON(all[0])
+		} else {
+			a.printJSON(all)
+		}
+		return nil
+	}
+	for _, one := range all {
+		for _, answer := range one.Raw {
+			fmt.Fprintf(a.out, "%s  %s  %s  %s bytes\n%s\n", one.ActionID, clock(answer.At, a.now()), words(answer.Kind),
+				number(int64(len(answer.Bytes))), plainLines(strings.TrimRight(string(answer.Bytes), "\n"), ""))
+		}
+		if len(one.Raw) == 0 {
+			a.talk.note("%s: nothing came over the wire", one.ActionID)
+		}
+	}
+	return nil
+}
+
+// lanes is an action as its facts, a line each: what it is and the two answers, then who asked, and
+// what the launch, the SSH command, the workload and the cancel came to, as far as is known.
+func lanes(a *longstop.Action, now time.Time, columns int) string {
+	var out strings.Builder
+	answers := "alive " + string(a.Alive) + between + "outcome " + words(string(a.Outcome))
+	if a.UnknownBecause != "" {
+		answers += " (" + words(string(a.UnknownBecause)) + ")"
+	}
+	head := string(a.ID) + "  " + command(&a.Request) + " on " + plain(a.Host)
+	if columns > 0 {
+		head = cut(head, max(columns-len(answers)-2, 40))
+	}
+	fmt.Fprintf(&out, "%s  %s\n", head, answers)
+	lane := func(name string, at longstop.Time, parts ...string) {
+		when := ""
+		if !at.IsZero() {
+			when = clock(at, now)
+		}
+		parts = filled(parts)
+		fmt.Fprintf(&out, "  %-10s %-8s  %s\n", name, when, strings.Join(parts, between))
+	}
+	lane("asked", a.CreatedAt, asked(a)...)
+	if reason := a.Request.Reason; reason != "" {
+		lane("", longstop.Time{}, "because: "+plain(reason))
+	}
+	if a.Approval.State != longstop.ApprovalNotRequired && a.Approval.State != "" {
+		lane("approved", a.Approval.At, words(string(a.Approval.State)), by(a.Approval.By))
+	}
+	lane("launch", a.Launch.At, launchWords(a)...)
+	lane("ssh", a.SSHCommand.At, sshWords(&a.SSHCommand)...)
+	if noise := a.SSHCommand.Noise; noise != "" {
+		lane("", longstop.Time{}, "its login shell printed: "+plain(strings.TrimSpace(noise)))
+	}
+	lane("workload", workloadAt(a), workloadWords(a, now)...)
+	for _, anomaly := range a.Workload.Anomalies {
+		lane("", longstop.Time{}, "! "+plain(anomaly))
+	}
+	if out := outputWords(&a.Output); len(out) > 0 {
+		lane("output", longstop.Time{}, out...)
+	}
+	if a.Cancel.State != longstop.CancelNone && a.Cancel.State != "" {
+		lane("cancel", a.Cancel.At, cancelWords(a, now)...)
+	}
+	lane("seen", seenAt(a), seenWords(a, now)...)
+	for _, w := range a.Waits {
+		lane("left", w.GaveUpAt, by(w.By)+" stopped waiting")
+	}
+	if a.Retry != nil {
+		lane("retry", longstop.Time{}, retryWords(a.Retry))
+	}
+	if r := a.Resolution; r != nil {
+		lane("resolved", r.At, words(string(r.Outcome)), by(r.By), plain(r.Reason))
+	}
+	if a.Next != "" {
+		lane("next", longstop.Time{}, plain(a.Next))
+	}
+	return out.String()
+}
+
+func filled(parts []string) []string {
+	var list []string
+	for _, p := range parts {
+		if p != "" {
+			list = append(list, p)
+		}
+	}
+	if list == nil {
+		return []string{"-"}
+	}
+	return list
+}
+
+func by(who string) string {
+	if who == "" {
+		return ""
+	}
+	return "by " + plain(who)
+}
+
+func asked(a *longstop.Action) []string {
+	who := plain(a.RequestedBy.Name)
+	if who == "" {
+		who = plain(a.RequestedBy.Kind)
+	}
+	if a.RequestedBy.Via != "" {
+		who += " (" + plain(a.RequestedBy.Via) + ")"
+	}
+	parts := []string{who}
+	if a.SessionID != "" {
+		parts = append(parts, string(a.SessionID))
+	}
+	parts = append(parts, "effect "+string(a.Request.Effect))
+	if a.IdempotencyKey != "" && !strings.HasPrefix(a.IdempotencyKey, "cli-") {
+		parts = append(parts, "key "+plain(a.IdempotencyKey))
+	}
+	if a.RetryOf != "" {
+		parts = append(parts, fmt.Sprintf("attempt %d of %s", a.Attempt, a.RetryOf))
+	}
+	return append(parts, strings.SplitN(terms(&a.Request), between, 2)[1:]...)
+}
+
+func launchWords(a *longstop.Action) []string {
+	parts := []string{words(string(a.Launch.State))}
+	if a.Launch.Message != "" {
+		parts = append(parts, plain(a.Launch.Message))
+	} else if a.Launch.Because != "" {
+		parts = append(parts, words(a.Launch.Because))
+	}
+	return parts
+}
+
+func sshWords(s *longstop.SSHCommand) []string {
+	first := words(string(s.State))
+	switch {
+	case s.State == longstop.SSHExited && s.Status != nil:
+		first += fmt.Sprintf(" %d", *s.Status)
+	case s.State == longstop.SSHSignaled && s.Signal != "":
+		first += " by " + plain(s.Signal)
+	}
+	if s.Channel != "" {
+		first += " on " + string(s.Channel)
+	}
+	parts := []string{first}
+	if s.Auth != "" || s.Key != "" {
+		parts = append(parts, strings.TrimSpace(plain(s.Auth)+" "+plain(s.Key)))
+	}
+	if s.HostKey != "" {
+		parts = append(parts, "host "+plain(s.HostKey))
+	}
+	return parts
+}
+
+func workloadAt(a *longstop.Action) longstop.Time {
+	if a.Workload.StartedAt.IsZero() {
+		return a.Workload.FinishedAt
+	}
+	return a.Workload.StartedAt
+}
+
+func workloadWords(a *longstop.Action, now time.Time) []string {
+	w := &a.Workload
+	parts := []string{words(string(w.State))}
+	if w.State.Final() {
+		if d, known := took(w); known {
+			parts[0] += " after " + span(d)
+		}
+		if w.Cause != "" {
+			parts = append(parts, "cause "+string(w.Cause))
+		}
+	}
+	if w.LostBecause != "" {
+		parts = append(parts, words(string(w.LostBecause)))
+	}
+	if w.LaunchError != nil {
+		parts = append(parts, notStarted(a))
+	}
+	if m := w.Main; m != nil {
+		if how := exited(m.ExitCode, m.Signal); how != "" {
+			parts = append(parts, "main process "+how)
+		} else if m.PID > 0 {
+			parts = append(parts, fmt.Sprintf("pid %d", m.PID))
+		}
+	}
+	parts = append(parts, boundaryWords(w))
+	if !w.State.Final() && w.State != longstop.WorkloadNone {
+		parts = append(parts, leaseWords(a, now))
+	} else if w.State.Final() && (len(w.Left) > 0 || len(w.Released) > 0) {
+		parts = append(parts, left(a))
+	}
+	if len(w.Survivors) > 0 {
+		parts = append(parts, "! cannot be stopped: "+survivors(w.Survivors))
+	}
+	if a.CompletionSource != "" {
+		parts = append(parts, "said by "+plain(a.CompletionSource))
+	}
+	if w.Unsigned {
+		parts = append(parts, "! not signed")
+	}
+	return parts
+}
+
+func boundaryWords(w *longstop.Workload) string {
+	text := string(w.Boundary.Kind)
+	if text == "" {
+		return ""
+	}
+	switch {
+	case w.Boundary.Empty != nil && *w.Boundary.Empty:
+		return text + " empty"
+	case w.Boundary.Processes != nil:
+		return fmt.Sprintf("%s of %d", text, *w.Boundary.Processes)
+	}
+	return text
+}
+
+func leaseWords(a *longstop.Action, now time.Time) string {
+	var parts []string
+	if lease := a.Workload.Lease; lease != nil && !lease.ExpiresAt.IsZero() {
+		if lease.State == longstop.LeaseExpired || lease.ExpiresAt.Before(now) {
+			parts = append(parts, "lease ran out on the host about "+clock(lease.ExpiresAt, now))
+		} else {
+			parts = append(parts, "lease until "+clock(lease.ExpiresAt, now))
+		}
+	}
+	if !a.Workload.DeadlineAt.IsZero() {
+		parts = append(parts, "deadline "+clock(a.Workload.DeadlineAt, now))
+	}
+	return strings.Join(parts, between)
+}
+
+func outputWords(o *longstop.Output) []string {
+	if *o == (longstop.Output{}) {
+		return nil
+	}
+	parts := []string{fmt.Sprintf("stdout %s bytes", number(o.StdoutBytes)), fmt.Sprintf("stderr %s bytes", number(o.StderrBytes))}
+	if o.Merged {
+		parts = []string{fmt.Sprintf("%s bytes, both streams in one", number(o.StdoutBytes))}
+	}
+	if o.DroppedBytes > 0 {
+		parts = append(parts, fmt.Sprintf("! %s bytes lost on the host %s", number(o.DroppedBytes), plain(o.DropReason)))
+	}
+	if o.AfterEnd {
+		parts = append(parts, "may still grow")
+	}
+	return append(parts, string(o.Stream))
+}
+
+func cancelWords(a *longstop.Action, now time.Time) []string {
+	c := &a.Cancel
+	parts := []string{words(string(c.State)), by(c.By)}
+	if c.Signal != "" {
+		parts = append(parts, plain(c.Signal)+" sent")
+	}
+	if !c.KilledAt.IsZero() {
+		parts = append(parts, "KILL at "+clock(c.KilledAt, now))
+	}
+	if c.Because != "" {
+		parts = append(parts, plain(c.Because))
+	}
+	return parts
+}
+
+func seenAt(a *longstop.Action) longstop.Time {
+	if a.Observation == nil {
+		return longstop.Time{}
+	}
+	return a.Observation.At
+}
+
+func seenWords(a *longstop.Action, now time.Time) []string {
+	o := a.Observation
+	if o == nil {
+		return []string{"never"}
+	}
+	first := string(o.Source)
+	if o.Because != "" && o.Source == longstop.Cached {
+		first = "then" // it is not live now, and the reason stands behind
+	}
+	parts := []string{strings.TrimSpace(first + ", " + by(o.By))}
+	if o.By == "" {
+		parts[0] = first
+	}
+	if o.Because != "" && !a.Settled() {
+		since := unseenSince(a)
+		text := "since then " + plain(a.Host) + " does not answer"
+		if o.Because != longstop.Unreachable {
+			text = "since then: " + words(string(o.Because))
+		}
+		if !since.IsZero() {
+			text += " (" + rough(now.Sub(since.Time)) + ")"
+		}
+		parts = append(parts, text)
+		if o.Message != "" {
+			parts = append(parts, plain(o.Message))
+		}
+	}
+	return parts
+}
+
+func retryWords(r *longstop.Retry) string {
+	if r.Allowed {
+		if r.Because == "" {
+			return "allowed"
+		}
+		return "allowed: " + plain(r.Because)
+	}
+	return "no: " + plain(r.Because)
+}
+
+// bodyText is a JSON body on one harmless line.
+func bodyText(body any) string {
+	if body == nil {
+		return ""
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return ""
+	}
+	return plain(string(text))
+}
