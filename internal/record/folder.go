@@ -44,8 +44,8 @@ type Folder struct {
 	root, claims, runs, unresolved, tombs, spool *os.File
 
 	flushes atomic.Int64
-	// flushed, in tests, is told of every file and folder just after it was flushed.
-	flushed func(*os.File)
+	// flushing, in tests, is told of every file and folder just before and just after its flush.
+	flushing func(file *os.File, done bool)
 }
 
 // DefaultDir is where the state folder is unless enrolled elsewhere: $XDG_STATE_HOME/longstop, or
@@ -103,15 +103,15 @@ var subfolders = []string{"claims", "runs", "unresolved", "tombs", "spool"}
 
 // refuseForeign refuses a folder that is neither empty nor one of ours, whole or half made.
 func refuseForeign(root *os.File) error {
+	if exists(root, "id") {
+		return nil
+	}
 	entries, err := names(root)
 	if err != nil {
 		return err
 	}
 	ours := " id " + strings.Join(subfolders, " ") + " "
 	for _, name := range entries {
-		if name == "id" {
-			return nil
-		}
 		if !strings.Contains(ours, " "+name+" ") && !strings.HasPrefix(name, "id.") {
 			return folderError(root.Name(), "is not empty and is no state folder of Longstop's (it has "+quote(name)+")",
 				"Name a folder that does not exist yet: longstop host add --state-dir DIR", nil)
@@ -148,11 +148,13 @@ func makeID(root *os.File) error {
 
 // Open opens the state folder at dir, an absolute path. That it is not there, or is only half made,
 // is fs.ErrNotExist; a wrong owner or mode, or a link in its place, longstop.CodeStateFolder.
-func Open(dir string) (*Folder, error) {
+func Open(dir string) (*Folder, error) { return open(dir, bootID()) }
+
+func open(dir, bootID string) (*Folder, error) {
 	if err := checkPath(dir); err != nil {
 		return nil, err
 	}
-	f := &Folder{dir: dir, bootID: bootID()}
+	f := &Folder{dir: dir, bootID: bootID}
 	var err error
 	if f.root, err = openDir(nil, dir); err != nil {
 		return nil, err
@@ -241,11 +243,12 @@ func (f *Folder) flushData(file *os.File, point string) error {
 func (f *Folder) flushBy(file *os.File, point string, sync func(*os.File) error) error {
 	fault.Flush(point)
 	f.flushes.Add(1)
+	if f.flushing != nil {
+		f.flushing(file, false)
+		defer f.flushing(file, true)
+	}
 	if err := sync(file); err != nil {
 		return writeError(file.Name(), err)
-	}
-	if f.flushed != nil {
-		f.flushed(file)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -89,38 +90,54 @@ func (r *Run) readFinal() ([]byte, longstop.Record, error) {
 // readSlots returns the newer valid slot; sequence 0 with no bytes is the empty one that Build
 // wrote. A record file cut back to its claim belongs to a run that has its final record:
 // fs.ErrNotExist.
+//
+// A slot that is not valid may be in the middle of a write, and the other, read before it, may have
+// been written since: it is read again until nothing moves. What is newest then is no older than
+// anything that any reader saw before.
 func (r *Run) readSlots() (sequence uint64, raw []byte, err error) {
-	data, err := readAll(r.f.claims, string(r.id), headSize+2*slotSize)
 	path := r.f.claims.Name() + "/" + string(r.id)
-	if err != nil {
+	var before []byte
+	for try := 0; ; try++ {
+		data, err := readAll(r.f.claims, string(r.id), headSize+2*slotSize)
 		if errors.Is(err, fs.ErrNotExist) {
 			return 0, nil, err
 		}
-		return 0, nil, unreadable(path, err)
-	}
-	if _, err := unsealClaim(data[:min(len(data), headSize)]); err != nil {
-		return 0, nil, unreadable(path, fmt.Errorf("claim: %w", err))
-	}
-	if len(data) == headSize {
-		return 0, nil, &os.PathError{Op: "read", Path: path, Err: fs.ErrNotExist}
-	}
-	err = errTorn
-	for at := headSize; at+slotSize <= len(data); at += slotSize {
-		n, body, slotErr := unseal(kindRecord, data[at:at+slotSize])
-		if slotErr != nil {
-			if longstop.CodeOf(slotErr) == longstop.CodeVersionMismatch {
-				return 0, nil, slotErr
-			}
-			continue
+		if err != nil {
+			return 0, nil, unreadable(path, err)
 		}
-		if err != nil || n > sequence {
+		if _, err := unsealClaim(data[:min(len(data), headSize)]); err != nil {
+			return 0, nil, unreadable(path, fmt.Errorf("claim: %w", err))
+		}
+		if len(data) == headSize {
+			return 0, nil, &os.PathError{Op: "read", Path: path, Err: fs.ErrNotExist}
+		}
+		sequence, raw, torn, err := newestSlot(data[headSize:])
+		if !torn || bytes.Equal(data, before) || try == 100 {
+			if err != nil {
+				err = unreadable(path, err)
+			}
+			return sequence, raw, err
+		}
+		before = data
+	}
+}
+
+// newestSlot picks the valid slot with the greater sequence. Torn says that one was neither valid
+// nor never written.
+func newestSlot(slots []byte) (sequence uint64, raw []byte, torn bool, err error) {
+	err = errTorn
+	for slot := range slices.Chunk(slots, slotSize) {
+		n, body, slotErr := unseal(kindRecord, slot)
+		switch {
+		case longstop.CodeOf(slotErr) == longstop.CodeVersionMismatch:
+			return 0, nil, false, slotErr
+		case slotErr != nil:
+			torn = torn || len(bytes.Trim(slot, "\x00")) > 0
+		case err != nil || n > sequence:
 			sequence, raw, err = n, body, nil
 		}
 	}
-	if err != nil {
-		return 0, nil, unreadable(path, err)
-	}
-	return sequence, raw, nil
+	return sequence, raw, torn || err != nil, err
 }
 
 func (r *Run) lastSequence() (uint64, error) {
