@@ -82,23 +82,27 @@ func judgeWorkload(a *longstop.Action, now time.Time, stale time.Duration) Verdi
 		}
 		return unknown(longstop.AliveUnknown, longstop.OwnerLost)
 	}
+	v := Verdict{Alive: longstop.AliveYes, Outcome: longstop.OutcomePending}
+	switch w.State {
+	case longstop.WorkloadNone, longstop.WorkloadQueued:
+		v.Alive = longstop.AliveNo
+	case longstop.WorkloadStarting, longstop.WorkloadRunning, longstop.WorkloadLingering,
+		longstop.WorkloadCancelling, longstop.WorkloadOrphaned:
+	default: // of a later release
+		return unknown(longstop.AliveUnknown, longstop.UnreadableRecord)
+	}
 	if !Seen(a.Observation, now, stale) {
 		return unknown(longstop.AliveUnknown, whyUnseen(a))
 	}
-	switch w.State {
-	case longstop.WorkloadNone, longstop.WorkloadQueued:
-		return Verdict{Alive: longstop.AliveNo, Outcome: longstop.OutcomePending}
-	case longstop.WorkloadStarting, longstop.WorkloadRunning, longstop.WorkloadLingering,
-		longstop.WorkloadCancelling, longstop.WorkloadOrphaned:
-		return Verdict{Alive: longstop.AliveYes, Outcome: longstop.OutcomePending}
-	}
-	return unknown(longstop.AliveUnknown, longstop.UnreadableRecord)
+	return v
 }
 
-// judgeFinished: the outcome is the launcher's, whatever became of what it released.
+// judgeFinished: the outcome is the launcher's, whatever became of what it released. A boundary
+// that is not empty, with nothing named in it, is no finish.
 func judgeFinished(a *longstop.Action, now time.Time, stale time.Duration) Verdict {
 	w := &a.Workload
-	if w.Result == nil || (w.Result.ExitCode == nil) == (w.Result.Signal == "") {
+	left := w.Boundary.Empty != nil && !*w.Boundary.Empty && len(w.Released) == 0
+	if left || w.Result == nil || (w.Result.ExitCode == nil) == (w.Result.Signal == "") {
 		return unknown(longstop.AliveUnknown, longstop.UnreadableRecord)
 	}
 	v := Verdict{Alive: longstop.AliveNo, Outcome: longstop.OutcomeFailed}
@@ -108,7 +112,7 @@ func judgeFinished(a *longstop.Action, now time.Time, stale time.Duration) Verdi
 	switch {
 	case len(w.Released) > 0 && Seen(a.Observation, now, stale):
 		v.Alive = longstop.AliveYes
-	case len(w.Released) > 0, w.Boundary.Empty != nil && !*w.Boundary.Empty:
+	case len(w.Released) > 0:
 		v.Alive = longstop.AliveUnknown
 	}
 	return v

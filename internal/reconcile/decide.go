@@ -83,7 +83,7 @@ func (c decision) seen(s Seen) []Step {
 	case contradiction != "" && settled(&c.action):
 		return steps
 	case contradiction != "":
-		return c.escalate(append(steps, c.askAgain()), longstop.UnreadableRecord, contradiction)
+		return append(c.escalate(steps, longstop.UnreadableRecord, contradiction), c.askAgain())
 	case settled(&c.action):
 		steps = append(steps, Collect{})
 		if c.action.Workload.State == longstop.WorkloadLost {
@@ -130,7 +130,7 @@ func (c decision) blind(steps []Step, because longstop.UnknownReason, message st
 	}
 	steps = append(append(steps, c.unanswered()...), CannotSee{because, message})
 	lifecycle.CannotSee(&c.action, because, message, longstop.At(c.now))
-	return c.escalate(append(steps, c.askAgain()), because, message)
+	return append(c.escalate(steps, because, message), c.askAgain())
 }
 
 // unanswered: of a submit that was sent nobody awaits an answer now.
