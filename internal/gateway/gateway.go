@@ -6,11 +6,17 @@ package gateway
 
 import (
 	"context"
-	"io"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/longstop/longstop"
-	"github.com/longstop/longstop/internal/wire"
+	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/sshlink"
+	"github.com/longstop/longstop/internal/store/sqlite"
 )
 
 // Clock tells the wall-clock time. Tests shift it.
@@ -24,9 +30,11 @@ type Runners interface {
 
 // Config is what a gateway needs. Clock may be nil; zero durations take their defaults.
 type Config struct {
+	Store   *sqlite.Store
+	Dialers map[string]sshlink.Dialer // by transport: "openssh", "embedded"
 	Runners Runners
 	Clock   Clock
-	Home    string // folder for spooled standard input, 0700
+	Home    string // folder for spooled standard input and the store's salt; made 0700
 	Name    string // of this gateway, for "serve@NAME"; default the host name
 
 	Heartbeat time.Duration // of serve channels; default 5 s. Three make an observation stale
@@ -39,128 +47,134 @@ type Told struct {
 	Action func(longstop.Action) // Run: the action, as soon as its id exists and at each change
 }
 
-// ActionFilter chooses actions for a list, newest first. The zero filter is all unresolved ones.
-type ActionFilter struct {
-	All     bool // resolved ones too
-	Host    string
-	Session longstop.SessionID
-	Limit   int               // default 100
-	Before  longstop.ActionID // page: older than this one
-}
-
-// JournalFilter chooses journal entries, oldest first.
-type JournalFilter struct {
-	Action longstop.ActionID
-	After  int64 // entries with a larger index; -1 from the first
-	Limit  int   // default 100
-}
-
-// RawAnswer is what came over the wire about an action, as it came.
-type RawAnswer struct {
-	Kind  string        `json:"kind"` // "submit_answer", "record", …
-	At    longstop.Time `json:"at"`
-	Bytes []byte        `json:"bytes"`
-}
-
 // Gateway launches, observes, cancels and reconciles. Its methods are safe for concurrent use.
 type Gateway struct {
-	cfg Config
+	cfg       Config
+	store     *sqlite.Store
+	startedAt longstop.Time
+	salt      []byte // of this store, for what must be comparable and not readable
+	by        string // "gateway@NAME"
+	watchers  watchers
+	dials     chan struct{} // bounds connections being made
+
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu    sync.Mutex
+	hosts map[string]*host
 }
 
-// New starts a gateway: unresolved actions of an earlier one are asked about from now on.
-func New(cfg Config) (*Gateway, error) { return &Gateway{cfg: cfg}, nil }
+const (
+	defaultHeartbeat = 5 * time.Second
+	defaultIdle      = 10 * time.Minute
+)
+
+type systemClock struct{}
+
+func (systemClock) Now() time.Time { return time.Now() }
+
+// New starts a gateway: unresolved actions of an earlier one are asked about from now on. The
+// store stays the caller's to close, after Close.
+func New(cfg Config) (*Gateway, error) {
+	if cfg.Clock == nil {
+		cfg.Clock = systemClock{}
+	}
+	if cfg.Heartbeat <= 0 {
+		cfg.Heartbeat = defaultHeartbeat
+	}
+	if cfg.Idle <= 0 {
+		cfg.Idle = defaultIdle
+	}
+	if cfg.Name == "" {
+		cfg.Name, _ = os.Hostname()
+	}
+	g := &Gateway{cfg: cfg, store: cfg.Store, by: "gateway@" + cfg.Name,
+		dials: make(chan struct{}, dialsAtOnce), hosts: map[string]*host{}}
+	g.startedAt = g.now()
+	g.ctx, g.stop = context.WithCancel(context.Background())
+	if err := g.begin(); err != nil {
+		g.stop()
+		g.work.Wait()
+		return nil, err
+	}
+	return g, nil
+}
+
+// begin takes up what an earlier gateway left.
+func (g *Gateway) begin() error {
+	var err error
+	if g.salt, err = storeSalt(g.cfg.Home); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(g.stdinFolder(), 0o700); err != nil {
+		return fmt.Errorf("make the folder for standard input: %w", err)
+	}
+	g.sweepLinks()
+	err = g.store.Update(g.ctx, func(tx *sqlite.Tx) error {
+		_, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.GatewayStarted, By: g.by, Body: body(map[string]any{
+			"version": longstop.Version, "pid": os.Getpid()})})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("journal the start: %w", err)
+	}
+	return g.loadHosts()
+}
+
+// sweepLinks ends the connections that a killed gateway left, where the transport leaves any.
+func (g *Gateway) sweepLinks() {
+	ctx, cancel := context.WithTimeout(g.ctx, 5*time.Second)
+	defer cancel()
+	for _, d := range g.cfg.Dialers {
+		if s, ok := d.(interface{ Sweep(context.Context) error }); ok {
+			s.Sweep(ctx) // what could not be ended ends by its own keepalive; nothing here depends on it
+		}
+	}
+}
 
 // Close ends every channel and goroutine of the gateway and leaves all runs alone.
-func (g *Gateway) Close(ctx context.Context) error { return nil }
+func (g *Gateway) Close(ctx context.Context) error {
+	g.stop()
+	g.mu.Lock()
+	for _, h := range g.hosts {
+		h.hangUp()
+	}
+	g.mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		g.work.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		return fmt.Errorf("close the gateway: %w", ctx.Err())
+	}
+	err := g.store.Update(ctx, func(tx *sqlite.Tx) error {
+		_, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.GatewayStopped, By: g.by})
+		return err
+	})
+	if errors.Is(err, sqlite.ErrClosed) {
+		return nil
+	}
+	return err
+}
 
 // Status says what this gateway is and has.
 func (g *Gateway) Status(ctx context.Context) (longstop.DaemonStatus, error) {
-	return longstop.DaemonStatus{}, nil
+	hosts, unresolved, err := g.store.Counts(ctx)
+	return longstop.DaemonStatus{
+		Version: longstop.Version, API: longstop.APIVersion, PID: os.Getpid(), StartedAt: g.startedAt,
+		Home: g.cfg.Home, Hosts: hosts, Unresolved: unresolved,
+	}, err
 }
 
-// Enrol fixes a host: finds a place for the runner, pushes and verifies it, makes the state folder.
-func (g *Gateway) Enrol(ctx context.Context, req longstop.EnrolRequest, note func(string)) (longstop.Host, error) {
-	return longstop.Host{}, nil
-}
+func (g *Gateway) now() longstop.Time { return longstop.At(g.cfg.Clock.Now()) }
 
-// Hosts lists the enrolled hosts, by name.
-func (g *Gateway) Hosts(ctx context.Context) ([]longstop.Host, error) { return nil, nil }
+func (g *Gateway) stale() time.Duration { return staleAfter(g.cfg.Heartbeat) }
 
-// CheckHost asks the host who and how it is now, and puts the runner back where it is missing.
-func (g *Gateway) CheckHost(ctx context.Context, name string, note func(string)) (longstop.Host, error) {
-	return longstop.Host{}, nil
-}
+func (g *Gateway) stdinFolder() string { return filepath.Join(g.cfg.Home, "stdin") }
 
-// RemoveHost forgets a host that has no unresolved action. Nothing is removed on the host.
-func (g *Gateway) RemoveHost(ctx context.Context, name string) error { return nil }
-
-// SpoolStdin takes the bytes of a run's standard input ahead of its request.
-func (g *Gateway) SpoolStdin(ctx context.Context, r io.Reader) (longstop.Stdin, error) {
-	return longstop.Stdin{}, nil
-}
-
-// Run launches, and returns once the launch is accepted, rejected or unknown. peer.Kind is who the
-// socket says is asking; name and via are taken from req.By where it has them. When an action was
-// made, it is returned beside any error and the error names it. If ctx ends first the launch goes
-// on without its caller: it is not sent again, and the action is returned as it is.
-func (g *Gateway) Run(ctx context.Context, req longstop.RunRequest, peer longstop.Requester, told Told) (longstop.Action, error) {
-	return longstop.Action{}, nil
-}
-
-// Action returns the action of an id, or of an unambiguous start or end of one.
-func (g *Gateway) Action(ctx context.Context, id string) (longstop.Action, error) {
-	return longstop.Action{}, nil
-}
-
-// Actions lists actions, newest first.
-func (g *Gateway) Actions(ctx context.Context, f ActionFilter) ([]longstop.Action, error) {
-	return nil, nil
-}
-
-// Wait returns once nothing that the host may still say would change the action, or when ctx ends,
-// then with the action as it is and ctx's error.
-func (g *Gateway) Wait(ctx context.Context, id string) (longstop.Action, error) {
-	return longstop.Action{}, nil
-}
-
-// RecordWait keeps that somebody stopped waiting. It changes nothing about the work.
-func (g *Gateway) RecordWait(ctx context.Context, id, by string) (longstop.Action, error) {
-	return longstop.Action{}, nil
-}
-
-// Watch sends the action as it is, then at each change, the last after it is final, and closes the
-// channel then or when ctx ends. A slow reader gets the newest and misses the ones between.
-func (g *Gateway) Watch(ctx context.Context, id string) (<-chan longstop.Action, error) {
-	return nil, nil
-}
-
-// Output reads bytes of a stream ("stdout", "stderr") from an offset, waiting at most wait for some.
-// Max 0 is 1 MiB, the most. A lost connection is made again within wait, and told through note; when
-// the host still does not answer then, the error is CodeUnreachable and the same offset may be asked again.
-func (g *Gateway) Output(ctx context.Context, id, stream string, offset int64, max int, wait time.Duration, note func(string)) (wire.OutputAnswer, error) {
-	return wire.OutputAnswer{}, nil
-}
-
-// Inspect lists every process of the run's boundary, as the host sees them now.
-func (g *Gateway) Inspect(ctx context.Context, id string) (wire.InspectAnswer, error) {
-	return wire.InspectAnswer{}, nil
-}
-
-// Cancel stops the run and waits until nothing is left, the host refused, or ctx ends; the
-// cancellation itself goes on without its caller. The action is returned beside any error.
-func (g *Gateway) Cancel(ctx context.Context, id string, by longstop.Requester, note func(string)) (longstop.Action, error) {
-	return longstop.Action{}, nil
-}
-
-// Reconcile asks the host about the action now, and returns what is then known. It never starts work.
-func (g *Gateway) Reconcile(ctx context.Context, id string) (longstop.Action, error) {
-	return longstop.Action{}, nil
-}
-
-// Journal returns entries, oldest first.
-func (g *Gateway) Journal(ctx context.Context, f JournalFilter) ([]longstop.JournalEntry, error) {
-	return nil, nil
-}
-
-// Raw returns what came over the wire about an action, oldest first.
-func (g *Gateway) Raw(ctx context.Context, id string) ([]RawAnswer, error) { return nil, nil }
+// goes runs fn as one of the goroutines that Close waits for.
+func (g *Gateway) goes(fn func()) { g.work.Go(fn) }

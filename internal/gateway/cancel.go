@@ -1,0 +1,273 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/lifecycle"
+	"github.com/longstop/longstop/internal/reconcile"
+	"github.com/longstop/longstop/internal/store/sqlite"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+const (
+	// stopWithin is how long past its grace a run is waited for on the cancel's channel; what is
+	// left then is named in the answer, and the reconciler asks again.
+	stopWithin = 20 * time.Second
+	// haltLongest bounds one cancel channel, however long the grace.
+	haltLongest = 10 * time.Minute
+)
+
+// Cancel stops the run and waits until nothing is left, the host refused, the host did not answer
+// or cannot end what is left, or ctx ends. The cancellation itself goes on without its caller, until
+// the host answers. The action is returned beside any error.
+func (g *Gateway) Cancel(ctx context.Context, id string, by longstop.Requester, note func(string)) (longstop.Action, error) {
+	a, err := g.Action(ctx, id)
+	if err != nil {
+		return a, err
+	}
+	a, err = g.change(ctx, a.ID, func(d *draft) error { return requestCancel(d, words(by)) })
+	if err != nil {
+		return a, err
+	}
+	if !cancelPending(&a) {
+		return g.shown(a), nil
+	}
+	h, err := g.host(a.Host)
+	if err != nil {
+		return g.shown(a), err
+	}
+	if a.Launch.State == longstop.LaunchAccepted {
+		g.goes(func() { h.halt(a.ID) })
+	} else {
+		h.decideAgain(a.ID, 0) // found and stopped, or its key burnt
+		h.nudge()
+	}
+	a, err = g.await(ctx, a, note, func(a longstop.Action) bool { return !cancelPending(&a) || cancelStuck(&a) })
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		err = nil // who left is told nothing; who waits is answered above
+	}
+	return a, err
+}
+
+// words names a requester in journal entries.
+func words(r longstop.Requester) string {
+	if r.Name == "" {
+		return r.Kind
+	}
+	return r.Kind + " " + r.Name
+}
+
+// requestCancel notes the wish before anything is sent. Nothing is noted for what has ended.
+func requestCancel(d *draft, by string) error {
+	switch {
+	case d.Launch.State == longstop.LaunchRejected, d.Workload.State.Final() && !d.ReleasedAlive(), cancelPending(&d.Action):
+		return nil
+	}
+	state, err := lifecycle.Cancels.Step(d.Cancel.State, longstop.CancelRequested)
+	if err != nil {
+		return err
+	}
+	d.Cancel = longstop.Cancel{State: state, By: by, At: d.at}
+	d.note(journal.CancelRequested, by, nil)
+	if d.Launch.State != longstop.LaunchNotAttempted {
+		return nil
+	}
+	return rejectDraft(d, by, longstop.CodeRefused, "cancelled before it was sent")
+}
+
+// cancelPending reports whether a wish to stop is open.
+func cancelPending(a *longstop.Action) bool {
+	switch a.Cancel.State {
+	case longstop.CancelRequested, longstop.CancelDelivered, longstop.CancelUnconfirmed:
+		return a.Launch.State != longstop.LaunchRejected
+	}
+	return false
+}
+
+// cancelStuck reports whether a caller of Cancel has nothing to wait for: the host does not answer,
+// or says what it cannot end.
+func cancelStuck(a *longstop.Action) bool {
+	return a.Cancel.State == longstop.CancelUnconfirmed || a.Cancel.State == longstop.CancelRequested && a.Cancel.Because != "" ||
+		a.Workload.State == longstop.WorkloadCancelling && len(a.Workload.Survivors) > 0
+}
+
+// halt asks the host to stop a run, on a channel of its own, and notes what it answers.
+func (h *host) halt(id longstop.ActionID) {
+	a, begun := h.beginHalt(id)
+	if !begun {
+		return
+	}
+	defer h.endHalt(id)
+	grace := seconds(a.Request.GraceS)
+	within := min(grace+stopWithin, haltLongest)
+	side, err := h.openAside(h.ctx, wire.VerbCancel)
+	if err != nil {
+		h.unconfirmed(id, &unanswered{Err: err})
+		return
+	}
+	defer side.close()
+	got, err := side.ask(h.ctx, wire.CancelRequest{RunID: a.RunID, GraceMS: -1, WaitMS: within.Milliseconds()}, within+answerWithin)
+	if err != nil {
+		h.unconfirmed(id, err)
+		return
+	}
+	h.cancelAnswered(id, side, got)
+}
+
+// beginHalt keeps two cancels of one run from being asked at once.
+func (h *host) beginHalt(id longstop.ActionID) (longstop.Action, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.runs[id]
+	if r == nil || r.stopping || h.ctx.Err() != nil {
+		return longstop.Action{}, false
+	}
+	r.stopping = true
+	return r.action, true
+}
+
+func (h *host) endHalt(id longstop.ActionID) {
+	h.mu.Lock()
+	if r := h.runs[id]; r != nil {
+		r.stopping = false
+		r.decideAt = time.Now().Add(reconcile.Backoff(r.halts, h.seed()))
+		r.halts++
+	}
+	h.mu.Unlock()
+	h.nudge()
+}
+
+// unconfirmed notes that no readable answer came: the run may have been stopped, or not. A cancel
+// that never left this machine stays requested, and says why.
+func (h *host) unconfirmed(id longstop.ActionID, cause error) {
+	if h.ctx.Err() != nil {
+		return // the gateway is closing: the next one asks again
+	}
+	sent := maySent(cause)
+	var raws []sqlite.Raw
+	var u *unanswered
+	if errors.As(cause, &u) && len(u.Raw) > 0 {
+		raws = append(raws, sqlite.Raw{Kind: "cancel_answer", Bytes: u.Raw})
+	}
+	h.g.change(context.WithoutCancel(h.ctx), id, func(d *draft) error {
+		same := d.Cancel.Because == cause.Error() && (!sent || d.Cancel.State == longstop.CancelUnconfirmed)
+		if !cancelPending(&d.Action) || same {
+			return nil
+		}
+		d.Cancel.Because = cause.Error()
+		say := map[string]any{"cancel": d.Cancel.State, "code": longstop.CodeOf(cause), "message": cause.Error()}
+		if !sent {
+			d.note(journal.Unreachable, h.g.by, say)
+			return nil
+		}
+		if d.Cancel.State != longstop.CancelUnconfirmed {
+			state, err := lifecycle.Cancels.Step(d.Cancel.State, longstop.CancelUnconfirmed)
+			if err != nil {
+				return err
+			}
+			d.Cancel.State = state
+		}
+		say["cancel"] = d.Cancel.State
+		d.note(journal.CancelUnconfirmed, h.g.by, say, raws...)
+		return nil
+	})
+}
+
+// cancelAnswered notes the host's answer: the record that ended the run, what still lives, or why
+// nothing was signalled.
+func (h *host) cancelAnswered(id longstop.ActionID, side *aside, got reply) {
+	raw := sqlite.Raw{Kind: "cancel_answer", Bytes: got.raw}
+	var answer wire.CancelAnswer
+	if err := got.read(&answer); err != nil {
+		switch longstop.CodeOf(err) {
+		case longstop.CodeRefused:
+			answer.Refused = err.Error()
+		default:
+			h.unconfirmed(id, &unanswered{Sent: true, Raw: got.raw, Err: err})
+			return
+		}
+	}
+	secret := h.secret(id)
+	h.g.change(context.WithoutCancel(h.ctx), id, func(d *draft) error {
+		before := d.Cancel.State
+		if len(answer.Record) > 0 {
+			seen, err := examine(&d.Action, secret, answer.Record)
+			if err != nil {
+				cannotSee(d, longstop.UnreadableRecord, err.Error(), h.g.by, answer.Record)
+				return nil
+			}
+			observe(d, reconcile.Seen{Record: seen.record, Sighting: lifecycle.Sighting{
+				At: d.at, By: "cancel@" + h.g.cfg.Name, Signed: seen.signed}}, seen.raw)
+			h.tellCancel(id, seen.record)
+		}
+		to := longstop.CancelDelivered
+		if answer.Refused != "" {
+			to = longstop.CancelRefused
+		}
+		if cancelPending(&d.Action) && d.Cancel.State != to {
+			for _, state := range lifecycle.Cancels.Path(d.Cancel.State, to) {
+				d.Cancel.State = state
+			}
+			d.Cancel.Because = answer.Refused
+		}
+		if d.Cancel.State == before && len(d.entries) == 0 {
+			return nil
+		}
+		kind := journal.CancelAnswered
+		if d.Cancel.State == longstop.CancelDelivered {
+			kind = journal.CancelDelivered
+		}
+		d.note(kind, h.g.by, map[string]any{"cancel": d.Cancel.State, "refused": answer.Refused,
+			"survivors": len(answer.Survivors), "channel": side.id}, raw)
+		return nil
+	})
+}
+
+// cancelSaid is what whoever waits for a cancel was told of its course.
+type cancelSaid struct{ signalled, killed, empty bool }
+
+// tellCancel tells the course of a cancel to whoever waits for it.
+func (h *host) tellCancel(id longstop.ActionID, rec longstop.Record) {
+	log := rec.Cancel
+	if log == nil {
+		return
+	}
+	h.mu.Lock()
+	r := h.runs[id]
+	var lines []string
+	if r != nil {
+		lines = r.said.next(log)
+	}
+	h.mu.Unlock()
+	for _, line := range lines {
+		h.g.watchers.tell(id, line)
+	}
+}
+
+func (s *cancelSaid) next(log *longstop.CancelLog) (lines []string) {
+	if !log.SignalledAt.IsZero() && !s.signalled {
+		s.signalled = true
+		lines = append(lines, fmt.Sprintf("%s to %s …", log.Signal, processes(log.Signalled)))
+	}
+	if !log.KilledAt.IsZero() && !s.killed {
+		s.killed = true
+		lines = append(lines, fmt.Sprintf("KILL to %s after %v …", processes(log.Killed), log.KilledAt.Sub(log.SignalledAt.Time).Round(100*time.Millisecond)))
+	}
+	if !log.EmptyAt.IsZero() && !s.empty {
+		s.empty = true
+		lines = append(lines, "empty")
+	}
+	return lines
+}
+
+func processes(n int) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", n)
+}

@@ -1,0 +1,123 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/lifecycle"
+	"github.com/longstop/longstop/internal/store/sqlite"
+)
+
+// draft is an action being changed inside a transaction: its facts, and the journal entries that
+// say why. A draft without entries is not written.
+type draft struct {
+	longstop.Action
+	secret  []byte // a new run's
+	entries []draftEntry
+	at      longstop.Time
+}
+
+type draftEntry struct {
+	entry journal.Entry
+	raws  []sqlite.Raw
+}
+
+// note adds an entry about the action.
+func (d *draft) note(kind journal.Kind, by string, say any, raws ...sqlite.Raw) {
+	d.entries = append(d.entries, draftEntry{journal.Entry{
+		At: d.at, Kind: kind, ActionID: d.ID, SessionID: d.SessionID, RunID: d.RunID, Host: d.Host, By: by, Body: body(say),
+	}, raws})
+}
+
+// body is the JSON of what an entry says more; nothing for nil.
+func body(say any) json.RawMessage {
+	if say == nil {
+		return nil
+	}
+	b, err := json.Marshal(say)
+	if err != nil {
+		panic("gateway: a journal body always has a JSON form: " + err.Error())
+	}
+	return b
+}
+
+// write puts the draft's entries and the action, one revision on, into the transaction.
+func (g *Gateway) write(tx *sqlite.Tx, d *draft) error {
+	for _, e := range d.entries {
+		if _, err := tx.Append(e.entry, e.raws...); err != nil {
+			return err
+		}
+	}
+	d.Revision++
+	v := lifecycle.Judge(&d.Action, d.at.Time, g.stale())
+	d.Alive, d.Outcome, d.UnknownBecause, d.Next = v.Alive, v.Outcome, v.UnknownBecause, v.Next
+	return tx.PutAction(&d.Action, d.secret)
+}
+
+// change is one action's part of an update. To is called inside the transaction with the action as
+// it stands there; it must be quick and may be given nothing to do.
+type change struct {
+	id longstop.ActionID
+	to func(*draft) error
+}
+
+// change applies a change durably, tells who watches, and returns the action as it then is. ctx
+// bounds the wait for the turn alone.
+func (g *Gateway) change(ctx context.Context, id longstop.ActionID, to func(*draft) error) (longstop.Action, error) {
+	changed, err := g.changeAll(ctx, []change{{id, to}})
+	if err != nil {
+		return longstop.Action{}, err
+	}
+	return changed[0], nil
+}
+
+// changeAll applies changes of several actions in one transaction.
+func (g *Gateway) changeAll(ctx context.Context, changes []change) ([]longstop.Action, error) {
+	result := make([]longstop.Action, len(changes))
+	secrets := make([][]byte, len(changes))
+	err := g.store.Update(ctx, func(tx *sqlite.Tx) error {
+		for i, c := range changes {
+			stored, err := tx.Action(c.id)
+			if err != nil {
+				return err
+			}
+			d := draft{Action: *stored, at: g.now()}
+			if err := c.to(&d); err != nil {
+				return fmt.Errorf("change %s: %w", c.id, err)
+			}
+			if len(d.entries) > 0 {
+				if err := g.write(tx, &d); err != nil {
+					return err
+				}
+			}
+			result[i], secrets[i] = d.Action, d.secret
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range result {
+		g.publish(result[i], secrets[i])
+	}
+	return result, nil
+}
+
+// publish tells the host's loops and everyone who watches about a committed action.
+func (g *Gateway) publish(a longstop.Action, secret []byte) {
+	if h := g.known(a.Host); h != nil {
+		h.keep(a, secret)
+	}
+	g.watchers.wake(a.ID)
+}
+
+// shown is the action as people see it: with the host's present sight laid over it, and judged now.
+func (g *Gateway) shown(a longstop.Action) longstop.Action {
+	if h := g.known(a.Host); h != nil {
+		h.overlay(&a)
+	}
+	return lifecycle.Project(a, g.now().Time, g.stale())
+}

@@ -1,0 +1,457 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/sshlink"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// Bounds of what goes over a channel. Every open, write and answer has one.
+const (
+	openWithin   = 10 * time.Second
+	writeWithin  = 10 * time.Second
+	answerWithin = 15 * time.Second
+)
+
+// unanswered is the error of a request that got no readable answer. Sent says that some of its
+// bytes may have left this machine: the host may still act on it.
+type unanswered struct {
+	Sent bool
+	Raw  []byte // what came instead of an answer, where something did
+	Err  error
+}
+
+func (u *unanswered) Error() string { return u.Err.Error() }
+func (u *unanswered) Unwrap() error { return u.Err }
+
+// maySent reports whether the request that ended in err may have reached the host.
+func maySent(err error) bool {
+	var u *unanswered
+	return errors.As(err, &u) && u.Sent
+}
+
+// reply is one answer and the exact bytes of its frame.
+type reply struct {
+	wire.Answer
+	raw []byte
+}
+
+// read decodes the body of a reply that is no error.
+func (r reply) read(into any) error {
+	if r.Error != nil {
+		return r.Error
+	}
+	if err := wire.Tolerant(r.Body, into); err != nil {
+		return &longstop.Error{Code: longstop.CodeBadAnswer, Message: "the host's answer cannot be read", Err: err}
+	}
+	return nil
+}
+
+// channel is one serve channel: requests and their answers in any order, and pushes. Once it has
+// failed it stays so, and everyone who waits on it is told why.
+type channel struct {
+	id      longstop.ChannelID
+	host    string
+	to      address
+	link    sshlink.Link
+	facts   sshlink.Facts
+	session sshlink.Channel
+	ledger  *wire.Ledger
+	watcher func(wire.Pushed)
+
+	writing sync.Mutex
+
+	mu      sync.Mutex
+	waiting map[string]chan<- reply
+	heard   time.Time // when the last frame came, on this process's own clock
+	boot    bootClock
+	hello   wire.HelloAnswer
+	noise   []byte
+	err     error
+	broken  []byte // the bytes that were no frame
+	done    chan struct{}
+}
+
+// address is what every request names: the host as enrolled.
+type address struct {
+	identity wire.Identity
+	stateDir string
+}
+
+// bootClock is the host's boot clock as last heard, and when.
+type bootClock struct {
+	bootID string
+	at     longstop.BootTime
+	heard  time.Time
+}
+
+// now is no later than the host's present instant: the answer was on its way when it was heard.
+func (b bootClock) now() longstop.BootTime { return b.at.Add(time.Since(b.heard)) }
+
+// openChannel starts serving over an opened session and asks who is there. The channel ends with
+// an error if nobody answers, or somebody else than was enrolled.
+func openChannel(ctx context.Context, host string, at time.Time, link sshlink.Link, command string, to address, create bool) (*channel, error) {
+	opening, cancel := context.WithTimeout(ctx, openWithin)
+	defer cancel()
+	session, err := link.Exec(opening, command)
+	if err != nil {
+		return nil, &unanswered{Err: fmt.Errorf("open a serve channel on %s: %w", host, err)}
+	}
+	c := &channel{
+		id: longstop.NewChannelID(at), host: host, to: to, link: link, facts: link.Facts(), session: session,
+		ledger: wire.NewLedger(), waiting: map[string]chan<- reply{}, heard: time.Now(), done: make(chan struct{}),
+	}
+	stderr := drain(session.Stderr())
+	nonce := wire.NewNonce()
+	go c.receive(nonce, stderr)
+	got, err := c.request(ctx, nonce, wire.VerbHello, wire.HelloRequest{Create: create}, answerWithin)
+	if err == nil {
+		err = got.read(&c.hello)
+	}
+	if err == nil {
+		err = c.recognise()
+	}
+	if err != nil {
+		c.fail(err)
+		return nil, err
+	}
+	c.tell(c.hello.BootID, c.hello.BootNow)
+	return c, nil
+}
+
+// recognise compares who answered with who was enrolled, as the runner did itself.
+func (c *channel) recognise() error {
+	h := &c.hello
+	if h.Protocol != wire.Protocol {
+		return &longstop.Error{Code: longstop.CodeVersionMismatch,
+			Message: fmt.Sprintf("the runner on %s speaks protocol %d, this gateway %d", c.host, h.Protocol, wire.Protocol),
+			Hint:    "longstop host check " + c.host}
+	}
+	want := c.to.identity
+	if want.MachineID == "" {
+		return nil
+	}
+	if h.MachineID != want.MachineID || h.UID != want.UID || h.StateID != want.StateID {
+		return &longstop.Error{Code: longstop.CodeHostMismatch,
+			Message: fmt.Sprintf("%s is not the host that was enrolled: machine %s uid %d state %s, enrolled were %s %d %s",
+				c.host, h.MachineID, h.UID, h.StateID, want.MachineID, want.UID, want.StateID)}
+	}
+	return nil
+}
+
+// receive reads frames until the channel ends.
+func (c *channel) receive(first string, stderr *drained) {
+	frames := wire.NewReader(c.session.Stdout(), wire.Options{Nonce: first})
+	begun := false
+	for {
+		nonce, body, err := frames.Next()
+		if err == nil {
+			if !begun {
+				begun = true
+				c.keepNoise(frames.Noise())
+			}
+			err = c.dispatch(nonce, body, frames.Raw())
+		}
+		if err != nil {
+			c.mu.Lock()
+			c.broken = frames.Raw()
+			c.mu.Unlock()
+			c.fail(c.ended(err, begun, frames, stderr))
+			return
+		}
+	}
+}
+
+// ended says in words why no further frame comes.
+func (c *channel) ended(err error, begun bool, frames *wire.Reader, stderr *drained) error {
+	var bad *wire.BadFrame
+	if errors.As(err, &bad) {
+		return &longstop.Error{Code: longstop.CodeBadAnswer, Err: err, Noise: bounded(frames.Noise()),
+			Message: "what came from " + c.host + " is no answer, nothing more is read from this channel"}
+	}
+	select {
+	case <-c.link.Done():
+		if e := c.link.Err(); e != nil {
+			return e
+		}
+	case <-c.done:
+		return c.err
+	default:
+	}
+	exit := c.session.Wait()
+	if exit.State == longstop.SSHLost || err != io.EOF {
+		return &longstop.Error{Code: longstop.CodeUnreachable, Message: "the connection to " + c.host + " was lost", Err: err}
+	}
+	said := bounded(join(frames.Noise(), stderr.bytes()))
+	if !begun {
+		return noRunner(c.host, exit, said)
+	}
+	return &longstop.Error{Code: longstop.CodeUnreachable, Noise: said,
+		Message: fmt.Sprintf("the runner's serve process on %s %s%s", c.host, exitWords(exit), quoted(said))}
+}
+
+func (c *channel) dispatch(nonce string, body, raw []byte) error {
+	answer, err := wire.DecodeAnswer(nonce, body)
+	if err != nil {
+		return err
+	}
+	if err := c.ledger.Accept(answer); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.heard = time.Now()
+	waiter := c.waiting[nonce]
+	if answer.Final {
+		delete(c.waiting, nonce)
+	}
+	c.mu.Unlock()
+	if answer.Final {
+		if waiter != nil {
+			waiter <- reply{answer, raw} // has room for the one final answer
+		}
+		return nil
+	}
+	var pushed wire.Pushed
+	if err := wire.Tolerant(answer.Body, &pushed); err != nil {
+		return &wire.BadFrame{Why: "a push that cannot be read: " + err.Error()}
+	}
+	c.tell(c.hello.BootID, pushed.BootNow)
+	c.watcher(pushed)
+	return nil
+}
+
+// ask sends a request and waits for its answer, within a bound. An error of the host is in the
+// reply; the error returned is always *unanswered.
+func (c *channel) ask(ctx context.Context, verb wire.Verb, body any, within time.Duration) (reply, error) {
+	return c.request(ctx, wire.NewNonce(), verb, body, within)
+}
+
+func (c *channel) request(ctx context.Context, nonce string, verb wire.Verb, body any, within time.Duration) (reply, error) {
+	frame, err := encodeRequest(nonce, verb, c.to, body, within)
+	if err != nil {
+		return reply{}, &unanswered{Err: err}
+	}
+	answered := make(chan reply, 1)
+	if err := c.send(nonce, verb == wire.VerbWatch, frame, answered); err != nil {
+		return reply{}, err
+	}
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case r := <-answered:
+		return r, nil
+	case <-c.done:
+		select { // the answer may have come with the end
+		case r := <-answered:
+			return r, nil
+		default:
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return reply{}, &unanswered{Sent: true, Raw: c.broken, Err: c.err}
+	case <-timer.C:
+		return reply{}, &unanswered{Sent: true, Err: &longstop.Error{Code: longstop.CodeTimeout,
+			Message: fmt.Sprintf("%s did not answer %s within %v", c.host, verb, within)}}
+	case <-ctx.Done():
+		return reply{}, &unanswered{Sent: true, Err: ctx.Err()}
+	}
+}
+
+// send writes one frame whole, or the channel is dead.
+func (c *channel) send(nonce string, watch bool, body []byte, answered chan<- reply) error {
+	if err := c.ledger.Expect(nonce, watch); err != nil {
+		return &unanswered{Err: err}
+	}
+	c.mu.Lock()
+	if c.err != nil {
+		defer c.mu.Unlock()
+		return &unanswered{Err: c.err}
+	}
+	c.waiting[nonce] = answered
+	c.mu.Unlock()
+
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	select {
+	case <-c.done: // it failed while others wrote
+		return &unanswered{Err: c.err}
+	default:
+	}
+	err := c.session.Stdin().SetWriteDeadline(time.Now().Add(writeWithin))
+	if err == nil {
+		err = wire.WriteFrame(c.session.Stdin(), nonce, body)
+	}
+	if err != nil {
+		c.fail(&longstop.Error{Code: longstop.CodeUnreachable, Message: "the connection to " + c.host + " was lost", Err: err})
+		return &unanswered{Sent: true, Err: c.err}
+	}
+	return nil
+}
+
+// watch subscribes to changes and heartbeats. The channel fails when heartbeats stay out.
+func (c *channel) watch(every time.Duration, watcher func(wire.Pushed)) error {
+	c.watcher = watcher
+	nonce := wire.NewNonce()
+	frame, err := encodeRequest(nonce, wire.VerbWatch, c.to, wire.WatchRequest{HeartbeatMS: every.Milliseconds()}, 0)
+	if err != nil {
+		return err
+	}
+	ended := make(chan reply, 1)
+	if err := c.send(nonce, true, frame, ended); err != nil {
+		return err
+	}
+	go c.listen(every, ended)
+	return nil
+}
+
+func (c *channel) listen(every time.Duration, ended <-chan reply) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.done:
+			return
+		case r := <-ended:
+			err := error(&longstop.Error{Code: longstop.CodeUnreachable, Message: "the runner on " + c.host + " ended its watch"})
+			if r.Error != nil {
+				err = r.Error
+			}
+			c.fail(err)
+			return
+		case <-tick.C:
+			if silent := c.silence(); silent > staleAfter(every) {
+				c.fail(&longstop.Error{Code: longstop.CodeUnreachable,
+					Message: fmt.Sprintf("%s has sent nothing for %v", c.host, silent.Round(time.Second))})
+				return
+			}
+		}
+	}
+}
+
+// staleAfter is how long after it was made an observation counts as live.
+func staleAfter(heartbeat time.Duration) time.Duration { return 3 * heartbeat }
+
+func (c *channel) silence() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.heard)
+}
+
+func (c *channel) tell(bootID string, now longstop.BootTime) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.boot = bootClock{bootID, now, time.Now()}
+}
+
+func (c *channel) clock() bootClock {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.boot
+}
+
+func (c *channel) keepNoise(b []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.noise = b
+}
+
+func (c *channel) noiseWords() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return bounded(c.noise)
+}
+
+// fail ends the channel with the first reason given.
+func (c *channel) fail(err error) {
+	c.mu.Lock()
+	first := c.err == nil
+	if first {
+		c.err = err
+		close(c.done)
+	}
+	c.mu.Unlock()
+	if first {
+		c.session.Close()
+	}
+}
+
+// live reports whether requests may be sent.
+func (c *channel) live() bool {
+	select {
+	case <-c.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func encodeRequest(nonce string, verb wire.Verb, to address, body any, within time.Duration) ([]byte, error) {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", verb, err)
+	}
+	return json.Marshal(wire.Request{Protocol: wire.Protocol, Nonce: nonce, Verb: verb,
+		Host: to.identity, StateDir: to.stateDir, WithinMS: within.Milliseconds(), Body: b})
+}
+
+// errAbsent is the cause within an error that says that the shell found no runner to run.
+var errAbsent = errors.New("the runner is not where it was put")
+
+func isAbsent(err error) bool { return errors.Is(err, errAbsent) }
+
+// noRunner is the error for a command that ended without any frame. 126 and 127 are a shell's for a
+// command that it could not run or find (POSIX, 2.8.2): that alone is mended by putting it there.
+func noRunner(host string, exit sshlink.Exit, said string) error {
+	var cause error
+	if exit.State == longstop.SSHExited && (exit.Status == 126 || exit.Status == 127) {
+		cause = errAbsent
+	}
+	return &longstop.Error{Code: longstop.CodeNoRunner, Noise: said, Err: cause,
+		Message: fmt.Sprintf("the login shell of %s ran something else than the runner: it %s%s", host, exitWords(exit), quoted(said)),
+		Hint:    "longstop host check " + host}
+}
+
+// drained is the bounded beginning of a stream that somebody must read.
+type drained struct {
+	mu   sync.Mutex
+	kept []byte
+	done chan struct{}
+}
+
+// drain reads r to its end so that its writer never waits, and keeps what noise is kept.
+func drain(r io.Reader) *drained {
+	d := &drained{done: make(chan struct{})}
+	go func() {
+		defer close(d.done)
+		io.Copy(d, r)
+	}()
+	return d
+}
+
+func (d *drained) Write(b []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if room := noiseKept - len(d.kept); room > 0 {
+		d.kept = append(d.kept, b[:min(room, len(b))]...)
+	}
+	return len(b), nil
+}
+
+// bytes waits a moment for the end: what a dying command said last is what one wants to read.
+func (d *drained) bytes() []byte {
+	select {
+	case <-d.done:
+	case <-time.After(time.Second):
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.kept
+}

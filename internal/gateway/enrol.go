@@ -1,0 +1,270 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/sshlink"
+	"github.com/longstop/longstop/internal/store/sqlite"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// Enrol fixes a host: finds a place for the runner, pushes and verifies it, makes the state folder,
+// and keeps who answered. From then on nothing else under this name is spoken to.
+//
+//  1. Dial, and put the runner there.
+//  2. hello with create: the state folder and its id.
+//  3. The host and the entry about it, in one transaction.
+func (g *Gateway) Enrol(ctx context.Context, req longstop.EnrolRequest, note func(string)) (longstop.Host, error) {
+	if err := checkEnrol(&req); err != nil {
+		return longstop.Host{}, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(g.ctx, cancel)()
+	target := sshlink.Target{Name: req.Name, SSHConfig: req.SSHConfig}
+	link, err := g.dial(ctx, target, req.Transport)
+	if err != nil {
+		return longstop.Host{}, g.refusedHost(req.Name, err)
+	}
+	row, err := g.greet(ctx, link, req, note)
+	if err != nil {
+		link.Close()
+		return longstop.Host{}, g.refusedHost(req.Name, err)
+	}
+	row.Hello.Notes = append(row.Hello.Notes, g.overrides(ctx, target, req.Transport)...)
+	h, err := g.enrolled(ctx, row, link)
+	if err != nil {
+		link.Close()
+		return longstop.Host{}, err
+	}
+	for _, line := range row.Hello.Notes {
+		tell(note, line)
+	}
+	return h.shown(), nil
+}
+
+func tell(note func(string), line string) {
+	if note != nil {
+		note(line)
+	}
+}
+
+func checkEnrol(req *longstop.EnrolRequest) error {
+	defaultTo(&req.Transport, "openssh")
+	bad := func(format string, args ...any) error {
+		return &longstop.Error{Code: longstop.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: "longstop host add --help"}
+	}
+	name := req.Name
+	switch {
+	case name == "" || strings.HasPrefix(name, "-") || len(name) > 253 || !utf8.ValidString(name) ||
+		strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f }):
+		return bad("%q cannot be the name of a host: give what you would type after ssh", name)
+	case req.SSHConfig != "" && !path.IsAbs(req.SSHConfig):
+		return bad("the SSH configuration %q is not an absolute path", req.SSHConfig)
+	case req.StateDir != "" && (!path.IsAbs(req.StateDir) || path.Clean(req.StateDir) != req.StateDir || strings.ContainsRune(req.StateDir, 0)):
+		return bad("the state folder %q is not a clean absolute path", req.StateDir)
+	}
+	return nil
+}
+
+// greet puts the runner on a host and asks who it is, making the state folder.
+func (g *Gateway) greet(ctx context.Context, link sshlink.Link, req longstop.EnrolRequest, note func(string)) (longstop.Host, error) {
+	where, sum, noise, err := loginShell{link, req.Name}.install(ctx, g.cfg.Runners, note)
+	if err != nil {
+		return longstop.Host{}, err
+	}
+	ch, err := openChannel(ctx, req.Name, g.cfg.Clock.Now(), link, where+" "+string(wire.VerbServe), address{stateDir: req.StateDir}, true)
+	if err != nil {
+		return longstop.Host{}, err
+	}
+	hello := ch.hello
+	ch.fail(&longstop.Error{Code: longstop.CodeUnreachable, Message: "greeted; closed"})
+	if noise != "" {
+		hello.Notes = append(hello.Notes, fmt.Sprintf("the login's start-up files print to standard output, %d bytes: it is kept apart as noise%s", len(noise), quoted(noise)))
+	}
+	for field, value := range map[string]string{"machine id": hello.MachineID, "state id": hello.StateID, "state folder": hello.StateDir} {
+		if value == "" {
+			return longstop.Host{}, &longstop.Error{Code: longstop.CodeBadAnswer, Message: fmt.Sprintf("%s gave no %s: it cannot be recognised again", req.Name, field)}
+		}
+	}
+	return longstop.Host{
+		Name: req.Name, SSHConfig: req.SSHConfig, Transport: req.Transport, StateDir: hello.StateDir, StateID: hello.StateID,
+		MachineID: hello.MachineID, User: hello.User, UID: hello.UID, Runner: where, RunnerSHA: sum,
+		HostKey: ch.facts.HostKey, EnrolledAt: g.now(), Hello: &hello,
+	}, nil
+}
+
+// overrides says which of the user's ssh settings do not hold for our connections.
+func (g *Gateway) overrides(ctx context.Context, target sshlink.Target, transport string) []string {
+	d, ok := g.cfg.Dialers[transport].(interface {
+		Overrides(context.Context, sshlink.Target) ([]string, error)
+	})
+	if !ok {
+		return nil
+	}
+	lines, err := d.Overrides(ctx, target)
+	if err != nil {
+		return []string{"which of the ssh settings do not hold could not be found out: " + err.Error()}
+	}
+	return lines
+}
+
+// refusedHost journals why a host was not enrolled.
+func (g *Gateway) refusedHost(name string, cause error) error {
+	if longstop.CodeOf(cause) == longstop.CodeInternal {
+		cause = &longstop.Error{Code: longstop.CodeUnreachable, Message: "enrol " + name, Err: cause}
+	}
+	entry := journal.Entry{At: g.now(), Kind: journal.HostRefused, Host: name, By: g.by, Body: body(map[string]any{
+		"code": longstop.CodeOf(cause), "message": cause.Error(), "noise": noiseOf(cause)})}
+	err := g.store.Update(context.WithoutCancel(g.ctx), func(tx *sqlite.Tx) error {
+		_, err := tx.Append(entry)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return cause
+}
+
+// enrolled keeps the host and takes it up. One that has unresolved actions keeps its identity:
+// they can be asked about nowhere else.
+func (g *Gateway) enrolled(ctx context.Context, row longstop.Host, link sshlink.Link) (*host, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	kept := sqlite.Host{Host: row}
+	err := g.store.Update(ctx, func(tx *sqlite.Tx) error {
+		if old, err := tx.Host(row.Name); err == nil {
+			if old.Unresolved > 0 && addressOf(old.Host) != addressOf(row) {
+				return &longstop.Error{Code: longstop.CodeHostMismatch,
+					Message: fmt.Sprintf("%s has %d unresolved actions on the machine enrolled before (machine %s, state %s), and this is another (machine %s, state %s)",
+						row.Name, old.Unresolved, old.MachineID, old.StateID, row.MachineID, row.StateID),
+					Hint: "longstop ps; enrol this one under another name"}
+			}
+			kept.MaxSessions = old.MaxSessions
+		}
+		_, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.HostEnrolled, Host: row.Name, By: g.by, Body: body(map[string]any{
+			"machine_id": row.MachineID, "uid": row.UID, "state_id": row.StateID, "state_dir": row.StateDir,
+			"runner": row.Runner, "runner_sha256": row.RunnerSHA, "host_key": row.HostKey})})
+		if err != nil {
+			return err
+		}
+		return tx.PutHost(&kept)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if g.ctx.Err() != nil {
+		return nil, errClosing
+	}
+	h := g.hosts[row.Name]
+	if h == nil {
+		h = newHost(g, kept)
+		h.link = link
+		g.hosts[row.Name] = h
+		g.goes(h.mind)
+		return h, nil
+	}
+	h.enrolAnew(kept, link)
+	return h, nil
+}
+
+// enrolAnew replaces what is known of the host and the way to it.
+func (h *host) enrolAnew(row sqlite.Host, link sshlink.Link) {
+	h.mu.Lock()
+	old, ch := h.link, h.channel
+	h.row, h.link, h.channel = row, link, nil
+	h.mu.Unlock()
+	if ch != nil {
+		ch.fail(&longstop.Error{Code: longstop.CodeUnreachable, Message: h.name + " was enrolled anew"})
+	}
+	if old != nil {
+		h.g.goes(func() { old.Close() })
+	}
+	h.nudge()
+}
+
+// Hosts lists the enrolled hosts, by name.
+func (g *Gateway) Hosts(ctx context.Context) ([]longstop.Host, error) {
+	rows, err := g.store.Hosts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	hosts := make([]longstop.Host, len(rows))
+	for i, row := range rows {
+		hosts[i] = row.Host
+		if h := g.known(row.Name); h != nil {
+			hosts[i] = h.shown()
+		}
+	}
+	return hosts, nil
+}
+
+// CheckHost asks the host who and how it is now, and puts the runner back where it is missing. The
+// host is returned beside an error: what was known of it stays known.
+func (g *Gateway) CheckHost(ctx context.Context, name string, note func(string)) (longstop.Host, error) {
+	h, err := g.host(name)
+	if err != nil {
+		return longstop.Host{}, err
+	}
+	ch, err := h.connect(ctx, note)
+	if err != nil {
+		return h.shown(), err
+	}
+	got, err := ch.ask(ctx, wire.VerbHello, wire.HelloRequest{}, answerWithin)
+	if err != nil {
+		return h.shown(), err
+	}
+	var hello wire.HelloAnswer
+	if err := got.read(&hello); err != nil {
+		return h.shown(), err
+	}
+	h.mu.Lock()
+	target, transport := sshlink.Target{Name: h.row.Name, SSHConfig: h.row.SSHConfig}, h.row.Transport
+	h.mu.Unlock()
+	hello.Notes = append(hello.Notes, g.overrides(ctx, target, transport)...)
+	if noise := ch.noiseWords(); noise != "" {
+		hello.Notes = append(hello.Notes, "the login's start-up files print to standard output: it is kept apart as noise"+quoted(noise))
+	}
+	h.mu.Lock()
+	h.row.Hello = &hello
+	h.mu.Unlock()
+	h.store(nil)
+	return h.shown(), nil
+}
+
+// RemoveHost forgets a host that has no unresolved action. Nothing is removed on the host.
+func (g *Gateway) RemoveHost(ctx context.Context, name string) error {
+	h, err := g.host(name)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	err = g.store.Update(ctx, func(tx *sqlite.Tx) error {
+		row, err := tx.Host(name)
+		if err != nil {
+			return err
+		}
+		if row.Unresolved > 0 {
+			return &longstop.Error{Code: longstop.CodeUsage,
+				Message: fmt.Sprintf("%s has %d unresolved actions: without it nobody would ask what became of them", name, row.Unresolved),
+				Hint:    "longstop ps"}
+		}
+		if _, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.HostRemoved, Host: name, By: g.by}); err != nil {
+			return err
+		}
+		return tx.DeleteHost(name)
+	})
+	if err != nil {
+		return err
+	}
+	delete(g.hosts, name)
+	go h.hangUp()
+	return nil
+}

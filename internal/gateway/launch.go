@@ -1,0 +1,587 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/lifecycle"
+	"github.com/longstop/longstop/internal/reconcile"
+	"github.com/longstop/longstop/internal/sshlink"
+	"github.com/longstop/longstop/internal/store/sqlite"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+const (
+	// submitOpen is how long a submit may still be accepted after it is made: its not_after.
+	submitOpen = 30 * time.Second
+	// submitWithin is how long one sending of it is waited for.
+	submitWithin = 20 * time.Second
+	// exitWithin is how long the exit of an own channel is waited for after its answer, before the
+	// launch is told without it.
+	exitWithin = 500 * time.Millisecond
+)
+
+// Run launches, and returns once the launch is accepted, rejected or unknown. peer.Kind is who the
+// socket says is asking; name and via are taken from req.By where it has them. When an action was
+// made, it is returned beside any error and the error names it. If ctx ends first the launch goes
+// on without its caller: it is not sent again, and the action is returned as it is.
+func (g *Gateway) Run(ctx context.Context, req longstop.RunRequest, peer longstop.Requester, told Told) (longstop.Action, error) {
+	h, err := g.host(req.Host)
+	if err != nil {
+		return longstop.Action{}, err
+	}
+	want, err := g.accept(req, h.shown())
+	if err != nil {
+		return longstop.Action{}, err
+	}
+	l := &launching{g: g, h: h, want: want, note: told.Note, ctx: ctx, done: make(chan struct{})}
+	a, existing, err := l.enter(ctx, requester(req.By, peer))
+	if err != nil {
+		return longstop.Action{}, err
+	}
+	if !existing {
+		g.goes(l.run)
+	}
+	a, err = g.await(ctx, a, nil, func(a longstop.Action) bool {
+		if told.Action != nil {
+			told.Action(a)
+		}
+		return l.over(existing, &a)
+	})
+	if err != nil && ctx.Err() == nil {
+		return a, err
+	}
+	return a, rejection(&a, existing)
+}
+
+// requester is the asker by its own words, where the socket's word does not stand against them.
+func requester(by, peer longstop.Requester) longstop.Requester {
+	if by.Name != "" {
+		peer.Name = by.Name
+	}
+	if by.Via != "" {
+		peer.Via = by.Via
+	}
+	return peer
+}
+
+// rejection is the error for an action that was not started, and nil for any other.
+func rejection(a *longstop.Action, existing bool) error {
+	if a.Launch.State != longstop.LaunchRejected {
+		return nil
+	}
+	e := &longstop.Error{Code: longstop.Code(a.Launch.Because), ActionID: a.ID, Message: a.Launch.Message, Hint: "longstop show " + string(a.ID)}
+	if existing {
+		e.Message = fmt.Sprintf("the key %q belongs to %s, which was not started: %s", a.IdempotencyKey, a.ID, a.Launch.Message)
+		e.Hint = "use another key to try again"
+	}
+	return e
+}
+
+// launching is one launch on its way, in the hands of Run while somebody waits for it.
+type launching struct {
+	g    *Gateway
+	h    *host
+	want *asked
+	note func(string)
+	ctx  context.Context // its caller's
+	done chan struct{}   // closed when the launch is out of these hands
+
+	id     longstop.ActionID
+	secret []byte
+	warm   *channel // live when the action was made: then the intent was journalled with it
+	submit wire.Submit
+}
+
+// over reports whether Run has nothing to wait for any more.
+func (l *launching) over(existing bool, a *longstop.Action) bool {
+	if !existing {
+		return l.isDone()
+	}
+	switch a.Launch.State {
+	case longstop.LaunchAccepted, longstop.LaunchRejected:
+		return true
+	}
+	return !l.h.isHeld(a.ID) // another caller's launch that is out of its hands
+}
+
+func (l *launching) isDone() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// enter makes the action, or finds the one that its key already has. Where a channel is up, the
+// intent to launch is journalled in the same transaction: one flush before the bytes go.
+func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.Action, bool, error) {
+	now := l.g.now()
+	a := longstop.Action{
+		ID: longstop.NewActionID(now.Time), SessionID: l.want.session, RunID: longstop.NewRunID(), Host: l.h.name,
+		CreatedAt: now, RequestedBy: by, Request: l.want.request, IdempotencyKey: l.want.key, Attempt: 1,
+		Approval: longstop.Approval{State: longstop.ApprovalNotRequired}, Launch: longstop.Launch{State: longstop.LaunchNotAttempted},
+		SSHCommand: longstop.SSHCommand{State: longstop.SSHNotOpened}, Workload: longstop.Workload{State: longstop.WorkloadNone},
+		Cancel: longstop.Cancel{State: longstop.CancelNone},
+	}
+	if a.SessionID == "" {
+		a.SessionID = longstop.NewSessionID(now.Time)
+	}
+	a.EffectToken = "eff_" + strings.TrimPrefix(string(a.RunID), "run_") // of the first attempt, kept by retries
+	l.id, l.secret = a.ID, make([]byte, 32)
+	rand.Read(l.secret)
+	if l.want.stdin == "" {
+		l.warm = l.h.current()
+	}
+	d := draft{Action: a, secret: l.secret, at: now}
+	d.note(journal.Requested, words(by), map[string]any{"request": a.Request, "idempotency_key": a.IdempotencyKey, "env": l.want.envMACs})
+	if l.warm != nil {
+		if err := l.intend(&d, l.warm); err != nil {
+			return a, false, err
+		}
+	}
+	l.h.hold(a, l.secret) // before it is durable: the reconciler leaves a held launch alone
+	existing, err := l.put(ctx, &d)
+	if err != nil || existing != nil {
+		l.h.forget(a.ID)
+		if existing == nil {
+			return a, false, err
+		}
+		return *existing, true, nil
+	}
+	l.g.publish(d.Action, l.secret)
+	return d.Action, false, nil
+}
+
+// put writes the new action unless its key is taken: by the same request, which is then returned,
+// or by another one, which is an error that names what differs.
+func (l *launching) put(ctx context.Context, d *draft) (existing *longstop.Action, err error) {
+	err = l.g.store.Update(ctx, func(tx *sqlite.Tx) error {
+		holder, err := tx.ActionByKey(d.IdempotencyKey)
+		if err != nil {
+			return err
+		}
+		if existing = holder; holder != nil {
+			return nil
+		}
+		return l.g.write(tx, d)
+	})
+	if err != nil || existing == nil || existing.Request.Digest == d.Request.Digest {
+		return existing, err
+	}
+	macs, err := l.g.envMACs(ctx, existing.ID)
+	if err != nil {
+		return nil, err
+	}
+	return nil, &longstop.Error{Code: longstop.CodeKeyConflict, ActionID: existing.ID,
+		Message: fmt.Sprintf("the key %q belongs to %s, whose request differs in: %s; nothing was started",
+			d.IdempotencyKey, existing.ID, strings.Join(differences(existing, macs, l.h.name, l.want), ", ")),
+		Hint: "use another key for other work; longstop show " + string(existing.ID)}
+}
+
+// envMACs are what was kept of an action's environment when it was requested.
+func (g *Gateway) envMACs(ctx context.Context, id longstop.ActionID) (map[string]string, error) {
+	entries, err := g.store.Entries(ctx, sqlite.EntryFilter{Action: id, Limit: 1})
+	if err != nil || len(entries) == 0 {
+		return nil, err
+	}
+	var requested struct {
+		Env map[string]string `json:"env"`
+	}
+	err = json.Unmarshal(entries[0].Body, &requested)
+	return requested.Env, err
+}
+
+// intend makes the submit for a channel and notes, inside a change, that it is about to go out.
+func (l *launching) intend(d *draft, ch *channel) error {
+	state, err := lifecycle.Launches.Step(d.Launch.State, longstop.LaunchSent)
+	if err != nil {
+		return err
+	}
+	d.Launch = longstop.Launch{State: state, At: d.at}
+	clock := ch.clock()
+	l.submit = wire.Submit{
+		RunID: d.RunID, ActionID: d.ID, SessionID: d.SessionID, Key: d.IdempotencyKey, EffectToken: d.EffectToken,
+		NotAfter: clock.now().Add(submitOpen), BootID: clock.bootID, Secret: l.secret, Request: d.Request, EnvValues: l.want.env,
+	}
+	if d.Request.Lifetime == longstop.Leased {
+		l.submit.LeaseUntil = clock.now().Add(seconds(d.Request.LeaseS))
+	}
+	d.note(journal.LaunchIntended, l.g.by, map[string]any{"digest": d.Request.Digest, "channel": ch.id, "boot_id": clock.bootID, "not_after": l.submit.NotAfter})
+	return nil
+}
+
+// run takes the launch as far as it goes while its caller waits.
+func (l *launching) run() {
+	defer func() {
+		l.h.release(l.id)
+		close(l.done)
+		l.g.watchers.wake(l.id)
+		l.h.nudge()
+	}()
+	ch := l.warm
+	if ch == nil {
+		var err error
+		if ch, err = l.prepare(); err != nil {
+			l.reject(err)
+			return
+		}
+	}
+	if ch != nil && l.send(ch) {
+		dropStdin(l.want.stdin)
+	}
+	if a, ok := l.h.kept(l.id); ok && a.Launch.State == longstop.LaunchAccepted && cancelPending(&a) {
+		l.g.goes(func() { l.h.halt(l.id) })
+	}
+}
+
+// prepare gets a channel, lays down standard input, and journals the intent. A channel of nil
+// without an error says that the launch is over: it was cancelled meanwhile.
+func (l *launching) prepare() (*channel, error) {
+	within, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), dialWithin+pushWithin)
+	defer cancel()
+	defer context.AfterFunc(l.h.ctx, cancel)()
+	ch, err := l.h.connect(within, l.note)
+	if err != nil {
+		return nil, err
+	}
+	if l.want.stdin != "" {
+		a, _ := l.h.kept(l.id)
+		if err := l.g.sendStdin(within, ch, a.RunID, l.want.stdin, l.note); err != nil {
+			return nil, err
+		}
+	}
+	a, err := l.g.change(within, l.id, func(d *draft) error {
+		if d.Launch.State != longstop.LaunchNotAttempted {
+			return nil
+		}
+		return l.intend(d, ch)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if a.Launch.State != longstop.LaunchSent {
+		return nil, nil
+	}
+	return ch, nil
+}
+
+// send sends the submit, and again under the same key while its caller waits and the host would
+// still take it. It reports whether the host answered.
+func (l *launching) send(ch *channel) bool {
+	for first := true; ; first = false {
+		c := l.carry(ch)
+		if c.err == nil {
+			l.settle(c, first)
+			return true
+		}
+		if first && !maySent(c.err) {
+			l.reject(c.err)
+			return false
+		}
+		l.unanswered(c)
+		if ch = l.again(); ch == nil {
+			return false
+		}
+	}
+}
+
+// carried is one sending of a submit: its answer or why there is none, and the SSH fact.
+type carried struct {
+	reply reply
+	err   error
+	ssh   longstop.SSHCommand
+	side  *aside // of an own channel
+}
+
+// carry sends the submit over the shared channel, or one of its own.
+func (l *launching) carry(ch *channel) carried {
+	c := carried{ssh: sshFacts(ch.facts, ch.id, ch.noiseWords())}
+	if l.submit.Request.OwnChannel {
+		return l.carryAside()
+	}
+	c.ssh.State = longstop.SSHCarried
+	if c.reply, c.err = ch.ask(l.h.ctx, wire.VerbSubmit, l.submit, submitWithin); c.err == nil {
+		return c
+	}
+	switch {
+	case !maySent(c.err):
+		c.ssh.State = longstop.SSHNotOpened
+	case !ch.live():
+		c.ssh.State = longstop.SSHLost
+	}
+	return c
+}
+
+func sshFacts(f sshlink.Facts, id longstop.ChannelID, noise string) longstop.SSHCommand {
+	return longstop.SSHCommand{Channel: id, Auth: f.Auth, Key: f.Key, HostKey: f.HostKey, Noise: noise}
+}
+
+func (l *launching) carryAside() carried {
+	side, err := l.h.openAside(l.h.ctx, wire.VerbSubmit)
+	if err != nil {
+		// CodeTimeout: the command was sent. But the request is on its standard input, and was not.
+		return carried{err: &unanswered{Err: err}, ssh: longstop.SSHCommand{State: longstop.SSHNotOpened}}
+	}
+	c := carried{side: side}
+	c.reply, c.err = side.ask(l.h.ctx, l.submit, submitWithin)
+	c.ssh = sshFacts(side.facts, side.id, bounded(side.noise))
+	c.ssh.State = longstop.SSHOpen
+	if exit, ended := side.exit(exitWithin); ended {
+		c.exited(exit)
+		side.close()
+		c.side = nil
+	}
+	return c
+}
+
+func (c *carried) exited(exit sshlink.Exit) { setExit(&c.ssh, exit) }
+
+// setExit notes how an own channel ended.
+func setExit(s *longstop.SSHCommand, exit sshlink.Exit) {
+	s.State, s.Signal = exit.State, exit.Signal
+	if exit.State == longstop.SSHExited {
+		s.Status = &exit.Status
+	}
+}
+
+// noteSSH sets the SSH fact inside a change. What stands there is of an earlier sending.
+func noteSSH(d *draft, c carried) {
+	if c.ssh.State == longstop.SSHNotOpened {
+		return
+	}
+	c.ssh.At = d.at
+	d.SSHCommand = c.ssh
+}
+
+// settle notes the host's answer: one transaction for what the launch, the channel and the record say.
+func (l *launching) settle(c carried, first bool) {
+	raw := sqlite.Raw{Kind: "submit_answer", Bytes: c.reply.raw}
+	var answer wire.SubmitAnswer
+	err := c.reply.read(&answer)
+	l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
+		noteSSH(d, c)
+		if err != nil {
+			return l.refused(d, err, first, raw)
+		}
+		seen, err := examine(&d.Action, l.secret, answer.Record)
+		if err != nil {
+			return l.unreadable(d, answer, err, raw)
+		}
+		sighting := lifecycle.Sighting{At: d.at, By: l.h.by(), Signed: seen.signed}
+		changed, contradiction := lifecycle.Observe(&d.Action, seen.record, sighting)
+		d.note(journal.LaunchAnswered, l.g.by, map[string]any{"launch": d.Launch.State, "ssh_command": d.SSHCommand.State,
+			"state": d.Workload.State, "existing": answer.Existing, "changed": changed}, raw)
+		if contradiction != "" {
+			d.note(journal.Contradiction, l.g.by, map[string]any{"says": contradiction})
+		}
+		l.h.hasSeen(d.ID)
+		return nil
+	})
+	if c.side != nil {
+		l.g.goes(func() { l.awaitExit(c) })
+	}
+}
+
+// refused notes an answer that is an error. The first sending of a submit that the host refused
+// started nothing. Of a later one that says nothing about the first.
+func (l *launching) refused(d *draft, cause error, first bool, raw sqlite.Raw) error {
+	code := longstop.CodeOf(cause)
+	say := map[string]any{"code": code, "message": cause.Error()}
+	if d.Launch.State != longstop.LaunchAccepted && (code == longstop.CodeKeyVoid || first && saysNothingStarted(code)) {
+		if err := lifecycle.Reject(&d.Action, code, cause.Error(), d.at); err != nil {
+			return err
+		}
+		d.note(journal.LaunchAnswered, l.g.by, say, raw)
+		return nil
+	}
+	if err := setUnknown(d, code, cause.Error()); err != nil {
+		return err
+	}
+	d.note(journal.LaunchUnanswered, l.g.by, say, raw)
+	return nil
+}
+
+// saysNothingStarted reports whether a host that answers a submit with this code has started, and
+// will start, nothing for it.
+func saysNothingStarted(code longstop.Code) bool {
+	switch code {
+	case longstop.CodeUsage, longstop.CodeKeyConflict, longstop.CodeKeyVoid, longstop.CodeExpired, longstop.CodeHostMismatch,
+		longstop.CodeStateFolder, longstop.CodeUnsupported, longstop.CodeLaunchFailed, longstop.CodeRefused, longstop.CodeVersionMismatch:
+		return true
+	}
+	return false
+}
+
+// unreadable notes an answer whose record is no evidence for this action.
+func (l *launching) unreadable(d *draft, answer wire.SubmitAnswer, cause error, raw sqlite.Raw) error {
+	if err := setUnknown(d, longstop.CodeOf(cause), cause.Error()); err != nil {
+		return err
+	}
+	d.note(journal.LaunchUnanswered, l.g.by, map[string]any{
+		"code": longstop.CodeOf(cause), "message": cause.Error(), "existing": answer.Existing}, raw)
+	cannotSee(d, longstop.UnreadableRecord, cause.Error(), l.g.by, nil)
+	return nil
+}
+
+// setUnknown notes inside a change that no readable answer came. A launch that was accepted by other
+// evidence meanwhile, a pushed record, stays so.
+func setUnknown(d *draft, code longstop.Code, message string) error {
+	if d.Launch.State == longstop.LaunchAccepted {
+		return nil
+	}
+	if d.Launch.State != longstop.LaunchUnknown {
+		state, err := lifecycle.Launches.Step(d.Launch.State, longstop.LaunchUnknown)
+		if err != nil {
+			return err
+		}
+		d.Launch = longstop.Launch{State: state, At: d.at}
+	}
+	d.Launch.Because, d.Launch.Message = string(code), message
+	return nil
+}
+
+// unanswered notes that a submit may have gone out and no readable answer came.
+func (l *launching) unanswered(c carried) {
+	if c.side != nil {
+		l.g.goes(func() { l.awaitExit(c) })
+	}
+	var raws []sqlite.Raw
+	var u *unanswered
+	if errors.As(c.err, &u) && len(u.Raw) > 0 {
+		raws = append(raws, sqlite.Raw{Kind: "submit_answer", Bytes: u.Raw})
+	}
+	l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
+		if d.Launch.State == longstop.LaunchUnknown && !maySent(c.err) {
+			return nil // another sending, which did not go out
+		}
+		noteSSH(d, c)
+		if err := setUnknown(d, longstop.CodeOf(c.err), c.err.Error()); err != nil {
+			return err
+		}
+		d.note(journal.LaunchUnanswered, l.g.by, map[string]any{
+			"code": d.Launch.Because, "message": d.Launch.Message, "ssh_command": d.SSHCommand.State}, raws...)
+		return nil
+	})
+}
+
+// again returns a channel for sending the same submit once more, or nil: nobody waits, it was
+// cancelled, or the host would not take it any more.
+func (l *launching) again() *channel {
+	for tries := 0; l.wanted(); tries++ {
+		ch, err := l.h.connect(l.ctx, l.note)
+		if err == nil {
+			clock := ch.clock()
+			if clock.bootID != l.submit.BootID || clock.now() > l.submit.NotAfter || !l.wanted() {
+				return nil
+			}
+			return ch
+		}
+		if !goneQuiet(err) || l.pastNotAfter() {
+			return nil
+		}
+		select {
+		case <-l.ctx.Done():
+		case <-l.h.ctx.Done():
+		case <-time.After(min(reconcile.Backoff(tries, l.h.seed()), 2*time.Second)):
+		}
+	}
+	return nil
+}
+
+// wanted reports whether the submit may be sent again: its caller is there, and nobody cancelled.
+func (l *launching) wanted() bool {
+	if l.ctx.Err() != nil || l.h.ctx.Err() != nil {
+		return false
+	}
+	a, ok := l.h.kept(l.id)
+	return ok && a.Cancel.State == longstop.CancelNone
+}
+
+// pastNotAfter judges by the host's clock as it was last heard, and is only ever late.
+func (l *launching) pastNotAfter() bool {
+	h := l.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.boot.bootID == l.submit.BootID && h.boot.now() > l.submit.NotAfter
+}
+
+// reject notes that nothing was sent, and why.
+func (l *launching) reject(cause error) {
+	l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
+		if d.Launch.State == longstop.LaunchRejected {
+			return nil
+		}
+		d.SSHCommand.Noise = noiseOf(cause)
+		return rejectDraft(d, l.g.by, longstop.CodeOf(cause), cause.Error())
+	})
+}
+
+// rejectDraft notes inside a change that nothing was sent.
+func rejectDraft(d *draft, by string, code longstop.Code, message string) error {
+	if err := lifecycle.Reject(&d.Action, code, message, d.at); err != nil {
+		return err
+	}
+	d.note(journal.LaunchAnswered, by, map[string]any{"launch": d.Launch.State, "code": code, "message": message,
+		"noise": d.SSHCommand.Noise, "sent": false})
+	return nil
+}
+
+// awaitExit notes how an own channel ended that ended after its answer.
+func (l *launching) awaitExit(c carried) {
+	defer c.side.close()
+	ended := make(chan sshlink.Exit, 1)
+	go func() { ended <- c.side.session.Wait() }()
+	var exit sshlink.Exit
+	select {
+	case exit = <-ended:
+	case <-time.After(answerWithin):
+		exit.State = longstop.SSHNoStatus // given up here: the answer was all that was wanted
+	case <-l.h.ctx.Done():
+		return
+	}
+	l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
+		if d.SSHCommand.Channel != c.side.id || d.SSHCommand.State != longstop.SSHOpen {
+			return nil
+		}
+		setExit(&d.SSHCommand, exit)
+		d.SSHCommand.At = d.at
+		d.note(journal.ChannelClosed, l.g.by, map[string]any{"channel": c.side.id, "ssh_command": d.SSHCommand.State, "status": d.SSHCommand.Status})
+		return nil
+	})
+}
+
+// hold puts a new action into the hands of Run.
+func (h *host) hold(a longstop.Action, secret []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := &run{action: a, secret: secret, held: true}
+	h.runs[a.ID], h.byRun[a.RunID] = r, r
+}
+
+// release gives a launch to the reconciler.
+func (h *host) release(id longstop.ActionID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r := h.runs[id]; r != nil {
+		r.held = false
+	}
+}
+
+// forget takes back a hold of an action that was not made.
+func (h *host) forget(id longstop.ActionID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r := h.runs[id]; r != nil {
+		delete(h.byRun, r.action.RunID)
+		delete(h.runs, id)
+	}
+}

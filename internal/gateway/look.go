@@ -1,0 +1,120 @@
+package gateway
+
+import (
+	"context"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/store/sqlite"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// ActionFilter chooses actions for a list, newest first. The zero filter is all unresolved ones.
+type ActionFilter struct {
+	All     bool // resolved ones too
+	Host    string
+	Session longstop.SessionID
+	Limit   int               // default 100
+	Before  longstop.ActionID // page: older than this one
+}
+
+// JournalFilter chooses journal entries, oldest first.
+type JournalFilter struct {
+	Action longstop.ActionID
+	After  int64 // entries with a larger index; -1 from the first
+	Limit  int   // default 100
+}
+
+// RawAnswer is what came over the wire about an action, as it came.
+type RawAnswer struct {
+	Kind  string        `json:"kind"` // "submit_answer", "record", …
+	At    longstop.Time `json:"at"`
+	Bytes []byte        `json:"bytes"`
+}
+
+// Action returns the action of an id, or of an unambiguous start or end of one.
+func (g *Gateway) Action(ctx context.Context, id string) (longstop.Action, error) {
+	a, err := g.store.Action(ctx, id)
+	if err != nil {
+		return longstop.Action{}, err
+	}
+	return g.shown(*a), nil
+}
+
+// Actions lists actions, newest first.
+func (g *Gateway) Actions(ctx context.Context, f ActionFilter) ([]longstop.Action, error) {
+	page, err := g.store.Actions(ctx, sqlite.Filter{
+		Host: f.Host, SessionID: f.Session, UnresolvedOnly: !f.All, Before: f.Before, Limit: f.Limit})
+	if err != nil {
+		return nil, err
+	}
+	for i := range page {
+		page[i] = g.shown(page[i])
+	}
+	return page, nil
+}
+
+// Journal returns entries, oldest first.
+func (g *Gateway) Journal(ctx context.Context, f JournalFilter) ([]longstop.JournalEntry, error) {
+	entries, err := g.store.Entries(ctx, sqlite.EntryFilter{Action: f.Action, From: f.After + 1, Limit: f.Limit})
+	if err != nil {
+		return nil, err
+	}
+	shown := make([]longstop.JournalEntry, len(entries))
+	for i, e := range entries {
+		shown[i] = longstop.JournalEntry{Index: e.Index, At: e.At, Kind: string(e.Kind), ActionID: e.ActionID,
+			SessionID: e.SessionID, RunID: e.RunID, Host: e.Host, By: e.By}
+		if len(e.Body) > 0 {
+			shown[i].Body = e.Body
+		}
+	}
+	return shown, nil
+}
+
+// Raw returns what came over the wire about an action, oldest first.
+func (g *Gateway) Raw(ctx context.Context, id string) ([]RawAnswer, error) {
+	a, err := g.store.Action(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	raws, err := g.store.Raw(ctx, a.ID)
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]RawAnswer, len(raws))
+	for i, r := range raws {
+		answers[i] = RawAnswer{Kind: r.Kind, At: r.At, Bytes: r.Bytes}
+	}
+	return answers, nil
+}
+
+// Inspect lists every process of the run's boundary, as the host sees them now.
+func (g *Gateway) Inspect(ctx context.Context, id string) (wire.InspectAnswer, error) {
+	var answer wire.InspectAnswer
+	a, h, err := g.running(ctx, id)
+	if err != nil {
+		return answer, err
+	}
+	ch, err := h.connect(ctx, nil)
+	if err != nil {
+		return answer, err
+	}
+	got, err := ch.ask(ctx, wire.VerbInspect, wire.RunRequest{RunIDs: []longstop.RunID{a.RunID}}, answerWithin)
+	if err != nil {
+		return answer, err
+	}
+	return answer, got.read(&answer)
+}
+
+// running returns an action that its host may know, and the host.
+func (g *Gateway) running(ctx context.Context, id string) (longstop.Action, *host, error) {
+	a, err := g.store.Action(ctx, id)
+	if err != nil {
+		return longstop.Action{}, nil, err
+	}
+	if a.RunID == "" || a.Launch.State == longstop.LaunchNotAttempted || a.Launch.State == longstop.LaunchRejected {
+		return *a, nil, &longstop.Error{Code: longstop.CodeNotFound, ActionID: a.ID,
+			Message: "nothing was started for " + string(a.ID), Hint: "longstop show " + string(a.ID)}
+	}
+	h, err := g.host(a.Host)
+	return *a, h, err
+}

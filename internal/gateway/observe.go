@@ -1,0 +1,266 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/lifecycle"
+	"github.com/longstop/longstop/internal/reconcile"
+	"github.com/longstop/longstop/internal/store/sqlite"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// examined is a record that was read strictly and found to be the run's own.
+type examined struct {
+	raw    []byte
+	record longstop.Record
+	signed bool
+}
+
+// examine reads a record for an action. Only one that bears the MAC of the run's secret, or a
+// successor's without any, and that names this run, action, key and request is evidence.
+func examine(a *longstop.Action, secret, raw []byte) (examined, error) {
+	rec, signed, err := wire.Verify(raw, secret)
+	if err != nil {
+		return examined{}, err
+	}
+	unreadable := func(format string, args ...any) (examined, error) {
+		return examined{}, &longstop.Error{Code: longstop.CodeUnreadable, ActionID: a.ID,
+			Message: fmt.Sprintf(format, args...), Hint: "longstop show --raw " + string(a.ID)}
+	}
+	key := sha256.Sum256([]byte(a.IdempotencyKey))
+	switch {
+	case !signed && rec.Writer.Kind != longstop.WriterSuccessor:
+		return unreadable("the record says that the %s wrote it and bears no MAC: it was altered", rec.Writer.Kind)
+	case rec.RunID != a.RunID:
+		return unreadable("the record is of run %s, not of %s", rec.RunID, a.RunID)
+	case rec.ActionID != a.ID:
+		return unreadable("the record is of action %s, not of %s", rec.ActionID, a.ID)
+	case rec.KeyHash != hex.EncodeToString(key[:]):
+		return unreadable("the record is of another idempotency key")
+	case rec.Digest != a.Request.Digest:
+		return unreadable("the record is of another request: %s, not %s", rec.Digest, a.Request.Digest)
+	}
+	return examined{raw, rec, signed}, nil
+}
+
+// sightOf makes of a status what the rules can read.
+func (h *host) sightOf(a *longstop.Action, secret []byte, s wire.RunStatus, now longstop.BootTime, by string) (reconcile.Sight, []byte) {
+	if s.Error != nil {
+		switch s.Error.Code {
+		case longstop.CodeNotFound:
+			return reconcile.NotFound{}, nil
+		case longstop.CodeExpired:
+			return reconcile.Expired{}, nil
+		case longstop.CodeUnreadable:
+			return reconcile.Blocked{Because: longstop.UnreadableRecord, Message: s.Error.Error()}, nil
+		case longstop.CodeHostMismatch:
+			return reconcile.Blocked{Because: longstop.HostMismatch, Message: s.Error.Error()}, nil
+		}
+		return reconcile.Blocked{Because: longstop.Unreachable, Message: s.Error.Error()}, nil
+	}
+	seen, err := examine(a, secret, s.Record)
+	if err != nil {
+		return reconcile.Blocked{Because: longstop.UnreadableRecord, Message: err.Error()}, s.Record
+	}
+	return reconcile.Seen{Record: seen.record, Sighting: lifecycle.Sighting{
+		At: h.g.now(), By: by, Signed: seen.signed, BootNow: now,
+		Status: true, Released: s.Released, Orphaned: s.Orphaned, Output: s.Output,
+	}}, seen.raw
+}
+
+// observe applies a record to an action inside a change, and journals what it changed with the
+// record's bytes beside it.
+func observe(d *draft, seen reconcile.Seen, raw []byte) {
+	by := seen.Sighting.By
+	changed, contradiction := lifecycle.Observe(&d.Action, seen.Record, seen.Sighting)
+	kept := sqlite.Raw{Kind: "record", Bytes: raw}
+	if contradiction != "" {
+		d.note(journal.Contradiction, by, map[string]any{"says": contradiction, "sequence": seen.Record.Sequence}, kept)
+	}
+	if changed {
+		d.note(journal.Observed, by, map[string]any{
+			"state": d.Workload.State, "sequence": seen.Record.Sequence, "writer": seen.Record.Writer.Kind, "signed": seen.Sighting.Signed}, kept)
+	}
+}
+
+// cannotSee notes inside a change that the host's answer is no sight of the run.
+func cannotSee(d *draft, because longstop.UnknownReason, message, by string, raw []byte) {
+	if !lifecycle.CannotSee(&d.Action, because, message, d.at) {
+		return
+	}
+	say := map[string]any{"because": because, "message": message}
+	if raw == nil {
+		d.note(journal.Observed, by, say)
+		return
+	}
+	d.note(journal.Observed, by, say, sqlite.Raw{Kind: "record", Bytes: raw})
+}
+
+// takePushes applies what a channel pushes, everything that has come meanwhile in one transaction.
+func (h *host) takePushes(ch *channel, pushes <-chan wire.Pushed) {
+	for {
+		select {
+		case p := <-pushes:
+			statuses := latestOf(p, pushes)
+			h.look(ch, statuses, p.BootNow, h.by())
+		case <-ch.done:
+			return
+		}
+	}
+}
+
+// latestOf joins a push and those that wait behind it: the last status of each run.
+func latestOf(p wire.Pushed, pushes <-chan wire.Pushed) []wire.RunStatus {
+	statuses := p.Runs
+	for {
+		select {
+		case next := <-pushes:
+			newer := map[longstop.RunID]bool{}
+			for _, s := range next.Runs {
+				newer[s.RunID] = true
+			}
+			merged := next.Runs
+			for _, s := range statuses {
+				if !newer[s.RunID] {
+					merged = append(merged, s)
+				}
+			}
+			statuses = merged
+		default:
+			return statuses
+		}
+	}
+}
+
+// look applies statuses that a live channel gave.
+func (h *host) look(ch *channel, statuses []wire.RunStatus, now longstop.BootTime, by string) {
+	var changes []change
+	for _, s := range statuses {
+		if c := h.lookAt(s, now, by); c != nil {
+			changes = append(changes, *c)
+		}
+	}
+	if len(changes) == 0 {
+		return
+	}
+	if _, err := h.g.changeAll(context.WithoutCancel(h.ctx), changes); err != nil {
+		// Nothing was noted of what the host said. The same is said again on the next channel.
+		ch.fail(fmt.Errorf("keep what %s says: %w", h.name, err))
+	}
+	h.nudge()
+}
+
+// lookAt says what a status changes, nil if nothing. A status that says what the last one said
+// costs nothing.
+func (h *host) lookAt(s wire.RunStatus, now longstop.BootTime, by string) *change {
+	fingerprint := fingerprintOf(s)
+	h.mu.Lock()
+	r := h.byRun[s.RunID]
+	if r == nil {
+		h.mu.Unlock()
+		return h.lookAtOther(s, now, by)
+	}
+	r.output = s.Output
+	same := r.record == fingerprint && s.Error == nil
+	if s.Error == nil {
+		r.record = fingerprint
+	}
+	a, secret := r.action, r.secret
+	h.mu.Unlock()
+	if same {
+		h.hasSeen(a.ID)
+		return nil
+	}
+	sight, raw := h.sightOf(&a, secret, s, now, by)
+	switch sight := sight.(type) {
+	case reconcile.Seen:
+		h.tellCancel(a.ID, sight.Record)
+		return &change{a.ID, func(d *draft) error {
+			observe(d, sight, raw)
+			h.hasSeen(a.ID)
+			return nil
+		}}
+	case reconcile.Blocked:
+		return &change{a.ID, func(d *draft) error {
+			cannotSee(d, sight.Because, sight.Message, by, raw)
+			return nil
+		}}
+	}
+	return nil // not found, expired: the reconciler asks and decides
+}
+
+// fingerprintOf is the same for statuses that say the same.
+func fingerprintOf(s wire.RunStatus) [32]byte {
+	sum := sha256.New()
+	sum.Write(s.Record)
+	fmt.Fprint(sum, s.Orphaned, len(s.Released))
+	for _, p := range s.Released {
+		fmt.Fprint(sum, " ", p.PID, " ", p.StartTime)
+	}
+	return [32]byte(sum.Sum(nil))
+}
+
+// hasSeen notes that the present channel has shown the run: from now on its heartbeats count.
+func (h *host) hasSeen(id longstop.ActionID) {
+	h.mu.Lock()
+	r := h.runs[id]
+	woke := r != nil && !r.seen
+	if woke {
+		r.seen = true
+	}
+	h.mu.Unlock()
+	if woke {
+		h.g.watchers.wake(id)
+	}
+}
+
+// lookAtOther is for a run that no unresolved action claims: one that is settled here, whose late
+// word may contradict, or nobody's.
+func (h *host) lookAtOther(s wire.RunStatus, now longstop.BootTime, by string) *change {
+	a, err := h.g.store.ByRun(h.ctx, s.RunID)
+	if err != nil {
+		return nil
+	}
+	if a == nil {
+		h.unclaimed(s)
+		return nil
+	}
+	if s.Error != nil {
+		return nil
+	}
+	secret, err := h.g.store.Secret(h.ctx, s.RunID)
+	if err != nil {
+		return nil
+	}
+	sight, raw := h.sightOf(a, secret, s, now, by)
+	seen, ok := sight.(reconcile.Seen)
+	if !ok {
+		return nil
+	}
+	return &change{a.ID, func(d *draft) error {
+		observe(d, seen, raw)
+		return nil
+	}}
+}
+
+// unclaimed journals, once, a run that no action claims. It is left alone: it may be another
+// gateway's, on the same account.
+func (h *host) unclaimed(s wire.RunStatus) {
+	h.mu.Lock()
+	known := h.alien[s.RunID]
+	h.alien[s.RunID] = true
+	h.mu.Unlock()
+	if known {
+		return
+	}
+	entry := journal.Entry{At: h.g.now(), Kind: journal.UnclaimedRun, RunID: s.RunID, Host: h.name, By: h.g.by}
+	h.g.store.Update(context.WithoutCancel(h.ctx), func(tx *sqlite.Tx) error {
+		_, err := tx.Append(entry, sqlite.Raw{Kind: "record", Bytes: s.Record})
+		return err
+	})
+}

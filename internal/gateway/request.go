@@ -1,0 +1,329 @@
+package gateway
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// Defaults of a request, and the bounds of what is taken at all.
+const (
+	defaultLeaseS = 120
+	defaultGraceS = 10
+
+	maxRequest = 8 << 20     // bytes of arguments or script and environment together
+	maxArg     = 128<<10 - 1 // of one argument or one variable: MAX_ARG_STRLEN of Linux with 4 KiB pages
+	maxKey     = 200
+	maxSeconds = 100 * 365 * 24 * 3600
+)
+
+// asked is a request that was looked through, complete with defaults.
+type asked struct {
+	request longstop.Request
+	env     map[string][]byte // the values, never kept
+	envMACs map[string]string // what is kept of them: equal for equal values of this store, no more
+	key     string
+	session longstop.SessionID
+	stdin   string // path of the spooled bytes, or empty
+}
+
+func usage(format string, args ...any) error {
+	return &longstop.Error{Code: longstop.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: "longstop run --help"}
+}
+
+// accept looks a request through and completes it, for a host as enrolled. It changes nothing.
+func (g *Gateway) accept(req longstop.RunRequest, host longstop.Host) (*asked, error) {
+	a := &asked{request: req.Request, env: req.EnvValues, key: req.Key, session: req.SessionID, envMACs: map[string]string{}}
+	r := &a.request
+	r.Env = slices.Sorted(maps.Keys(req.EnvValues))
+	r.StdinBytes, r.StdinSHA256, r.Digest = 0, "", ""
+	checks := []func() error{
+		func() error { return checkCommand(r) },
+		func() error { return checkEnv(a.env) },
+		func() error { return checkKinds(r, host) },
+		func() error { return checkTimes(r) },
+		func() error { return checkNames(a) },
+		func() error { return checkSize(r, a.env) },
+		func() error { return g.takeStdin(a, req.StdinID) },
+	}
+	for _, check := range checks {
+		if err := check(); err != nil {
+			return nil, err
+		}
+	}
+	if a.key == "" {
+		a.key = "key_" + rand.Text()
+	}
+	sealed := make(map[string][]byte, len(a.env))
+	for name, value := range a.env {
+		mac := hmac.New(sha256.New, g.salt)
+		mac.Write([]byte(name + "="))
+		mac.Write(value)
+		sealed[name] = mac.Sum(nil)
+		a.envMACs[name] = hex.EncodeToString(sealed[name])
+	}
+	r.Digest = wire.CanonicalDigest(host.Name, host.HostKey, *r, sealed)
+	return a, nil
+}
+
+func checkCommand(r *longstop.Request) error {
+	given := 0
+	for _, there := range []bool{len(r.Argv) > 0, len(r.ArgvB64) > 0, r.Script != ""} {
+		if there {
+			given++
+		}
+	}
+	if given != 1 {
+		return usage("give either arguments after -- or one script with -c")
+	}
+	argv := r.ArgvB64
+	for _, arg := range r.Argv {
+		if !utf8.ValidString(arg) {
+			return usage("an argument is not UTF-8: send it as argv_b64")
+		}
+		argv = append(argv, []byte(arg))
+	}
+	if len(argv) > 0 && len(argv[0]) == 0 {
+		return usage("the command's name is empty")
+	}
+	for i, arg := range argv {
+		if bytes.IndexByte(arg, 0) >= 0 {
+			return usage("argument %d has a NUL byte, which no program can be given", i)
+		}
+		if len(arg) > maxArg {
+			return usage("argument %d has %d bytes; Linux gives a program at most %d in one: send it as a script or on standard input", i, len(arg), maxArg)
+		}
+	}
+	switch {
+	case strings.IndexByte(r.Script, 0) >= 0:
+		return usage("the script has a NUL byte, at which a shell would end it")
+	case !utf8.ValidString(r.Script):
+		return usage("the script is not UTF-8")
+	case r.StrictShell && r.Script == "":
+		return usage("strict shell is for a script (-c) alone")
+	case r.Cwd != "" && (!path.IsAbs(r.Cwd) || strings.IndexByte(r.Cwd, 0) >= 0):
+		return usage("the directory %q is not an absolute path", r.Cwd)
+	}
+	return nil
+}
+
+func checkEnv(env map[string][]byte) error {
+	for name, value := range env {
+		switch {
+		case name == "" || strings.ContainsAny(name, "=\x00") || !utf8.ValidString(name):
+			return usage("%q cannot be the name of an environment variable", name)
+		case strings.HasPrefix(name, "LONGSTOP_"):
+			return usage("%s is set by the runner; names that begin with LONGSTOP_ are its own", name)
+		case bytes.IndexByte(value, 0) >= 0:
+			return usage("the value of %s has a NUL byte", name)
+		case len(name)+1+len(value) > maxArg:
+			return usage("%s has %d bytes; Linux gives a program at most %d in one variable", name, len(value), maxArg)
+		}
+	}
+	return nil
+}
+
+func checkKinds(r *longstop.Request, host longstop.Host) error {
+	defaultTo(&r.Lifetime, longstop.Leased)
+	defaultTo(&r.Owner, longstop.OwnerAuto)
+	defaultTo(&r.Leftover, longstop.LeftoverWait)
+	defaultTo(&r.Effect, longstop.EffectOnce)
+	switch {
+	case !slices.Contains([]longstop.Lifetime{longstop.Leased, longstop.Detached}, r.Lifetime):
+		return usage("lifetime %q: there are leased and detached", r.Lifetime)
+	case !slices.Contains([]longstop.Leftover{longstop.LeftoverWait, longstop.LeftoverKill, longstop.LeftoverRelease}, r.Leftover):
+		return usage("leftover %q: there are wait, kill and release", r.Leftover)
+	case !slices.Contains([]longstop.Effect{longstop.EffectRead, longstop.EffectIdempotent, longstop.EffectOnce}, r.Effect):
+		return usage("effect %q: there are read, idempotent and once", r.Effect)
+	}
+	switch r.Owner {
+	case longstop.OwnerAuto, longstop.OwnerRunner:
+	case longstop.OwnerSystemd, longstop.OwnerSlurm, longstop.OwnerNone:
+		return &longstop.Error{Code: longstop.CodeUnsupported,
+			Message: fmt.Sprintf("owner %s is not supported yet; nothing was started", r.Owner), Hint: "leave --owner out"}
+	default:
+		return usage("owner %q: there are auto, runner, systemd, slurm and none", r.Owner)
+	}
+	switch r.BoundaryMin {
+	case "", longstop.BoundaryTree, longstop.BoundaryCgroup, longstop.BoundarySystemd, longstop.BoundarySlurm:
+	default:
+		return usage("boundary %q: there are tree, cgroup, systemd and slurm", r.BoundaryMin)
+	}
+	// logind kills what is left of a session at logout, a runner's processes too (logind.conf(5)).
+	if hello := host.Hello; r.Lifetime == longstop.Detached && hello != nil && hello.KillUserProcess && !hello.Root {
+		return &longstop.Error{Code: longstop.CodeUnsupported,
+			Message: fmt.Sprintf("%s kills the processes of %s at logout (KillUserProcesses): a detached run would not outlive the connection; nothing was started", host.Name, hello.User),
+			Hint:    "have an administrator set KillExcludeUsers=" + hello.User + " in logind.conf there, or leave --detached out"}
+	}
+	return nil
+}
+
+func defaultTo[T ~string](field *T, value T) {
+	if *field == "" {
+		*field = value
+	}
+}
+
+func checkTimes(r *longstop.Request) error {
+	if r.Lifetime == longstop.Detached && r.LeaseS != 0 {
+		return usage("a detached run has no lease: give --lease or --detached")
+	}
+	for name, s := range map[string]float64{"lease": r.LeaseS, "deadline": r.DeadlineS, "grace": r.GraceS} {
+		if math.IsNaN(s) || s < 0 || s > maxSeconds {
+			return usage("%s of %g s: want a time from 0 to 100 years", name, s)
+		}
+	}
+	if r.Lifetime == longstop.Leased && r.LeaseS == 0 {
+		r.LeaseS = defaultLeaseS
+	}
+	if r.Lifetime == longstop.Leased && r.LeaseS < 1 {
+		return usage("a lease of %g s cannot be renewed in time: want at least 1", r.LeaseS)
+	}
+	if r.GraceS == 0 {
+		r.GraceS = defaultGraceS
+	}
+	if l := r.Limits; l != nil && (l.OpenFiles < 0 || l.Processes < 0 || l.CPUS < 0 || l.FileBytes < 0) {
+		return usage("a limit is negative")
+	}
+	return nil
+}
+
+func checkNames(a *asked) error {
+	if len(a.key) > maxKey || !printable(a.key) {
+		return usage("the idempotency key: want at most %d printable ASCII characters", maxKey)
+	}
+	if s := string(a.session); s != "" && (len(s) > 64 || !printable(s)) {
+		return usage("the session id %q is none", s)
+	}
+	if len(a.request.Reason) > 4096 || !utf8.ValidString(a.request.Reason) {
+		return usage("the reason: want at most 4096 bytes of UTF-8")
+	}
+	return nil
+}
+
+func printable(s string) bool {
+	return strings.IndexFunc(s, func(c rune) bool { return c <= ' ' || c > '~' }) < 0
+}
+
+func checkSize(r *longstop.Request, env map[string][]byte) error {
+	size := len(r.Script)
+	for _, arg := range r.Argv {
+		size += len(arg)
+	}
+	for _, arg := range r.ArgvB64 {
+		size += len(arg)
+	}
+	for name, value := range env {
+		size += len(name) + len(value)
+	}
+	if size > maxRequest {
+		return usage("the command and its environment have %d bytes; at most %d are taken: send the rest on standard input", size, maxRequest)
+	}
+	return nil
+}
+
+// differences names what a request asks other than the action that has its key, C130.
+func differences(a *longstop.Action, envMACs map[string]string, host string, now *asked) []string {
+	old, new := a.Request, now.request
+	var names []string
+	say := func(name string, differs bool) {
+		if differs {
+			names = append(names, name)
+		}
+	}
+	say("host", a.Host != host)
+	say("argv", !slices.Equal(old.Argv, new.Argv) || !slices.EqualFunc(old.ArgvB64, new.ArgvB64, bytes.Equal))
+	say("script", old.Script != new.Script || old.StrictShell != new.StrictShell)
+	say("cwd", old.Cwd != new.Cwd)
+	for _, name := range slices.Sorted(maps.Keys(union(envMACs, now.envMACs))) {
+		say("env "+name, envMACs[name] != now.envMACs[name])
+	}
+	say("stdin", old.StdinSHA256 != new.StdinSHA256 || old.StdinBytes != new.StdinBytes)
+	say("lifetime", old.Lifetime != new.Lifetime)
+	say("owner", old.Owner != new.Owner)
+	say("boundary_min", old.BoundaryMin != new.BoundaryMin)
+	say("leftover", old.Leftover != new.Leftover)
+	say("effect", old.Effect != new.Effect)
+	say("pty", old.PTY != new.PTY)
+	say("own_channel", old.OwnChannel != new.OwnChannel)
+	say("limits", limitsOf(old) != limitsOf(new))
+	say("lease", old.LeaseS != new.LeaseS)
+	say("deadline", old.DeadlineS != new.DeadlineS)
+	say("grace", old.GraceS != new.GraceS)
+	if len(names) == 0 {
+		names = append(names, "the host's key")
+	}
+	return names
+}
+
+func limitsOf(r longstop.Request) longstop.Limits {
+	if r.Limits == nil {
+		return longstop.Limits{}
+	}
+	return *r.Limits
+}
+
+func union(a, b map[string]string) map[string]string {
+	all := maps.Clone(b)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, a)
+	return all
+}
+
+// storeSalt is 32 random bytes beside the store, made once.
+func storeSalt(home string) ([]byte, error) {
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return nil, fmt.Errorf("make the gateway's folder: %w", err)
+	}
+	name := filepath.Join(home, "salt")
+	salt, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		salt = make([]byte, 32)
+		rand.Read(salt)
+		err = writeNew(name, salt)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the store's salt: %w", err)
+	}
+	if len(salt) != 32 {
+		return nil, &longstop.Error{Code: longstop.CodeInternal,
+			Message: fmt.Sprintf("%s has %d bytes, not 32: with another salt no earlier key is recognised", name, len(salt)),
+			Hint:    "restore it from a backup"}
+	}
+	return salt, nil
+}
+
+// writeNew makes a file that was not there, complete or not at all.
+func writeNew(name string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(name), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Link(f.Name(), name)
+}

@@ -1,0 +1,190 @@
+package gateway
+
+import (
+	"context"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/journal"
+)
+
+// watchers wakes whoever looks at an action when it may look different, and passes on lines about
+// it. Waking carries nothing: who is woken reads what then is, so a slow one misses the states
+// between and never the last.
+type watchers struct {
+	mu sync.Mutex
+	by map[longstop.ActionID]map[*watcher]struct{}
+}
+
+type watcher struct {
+	woken chan struct{} // has room for one
+	note  func(string)  // may be nil
+}
+
+func (w *watchers) add(id longstop.ActionID, note func(string)) *watcher {
+	one := &watcher{woken: make(chan struct{}, 1), note: note}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.by == nil {
+		w.by = map[longstop.ActionID]map[*watcher]struct{}{}
+	}
+	if w.by[id] == nil {
+		w.by[id] = map[*watcher]struct{}{}
+	}
+	w.by[id][one] = struct{}{}
+	return one
+}
+
+func (w *watchers) remove(id longstop.ActionID, one *watcher) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.by[id], one)
+	if len(w.by[id]) == 0 {
+		delete(w.by, id)
+	}
+}
+
+func (w *watchers) wake(id longstop.ActionID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for one := range w.by[id] {
+		select {
+		case one.woken <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (w *watchers) wakeAll(ids []longstop.ActionID) {
+	for _, id := range ids {
+		w.wake(id)
+	}
+}
+
+func (w *watchers) tell(id longstop.ActionID, line string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for one := range w.by[id] {
+		if one.note != nil {
+			one.note(line)
+		}
+	}
+}
+
+// settled reports whether a waiter has seen the last of an action: nothing that may still happen to
+// its work will come. (Processes that a finished run released may live on.)
+func settled(a *longstop.Action) bool { return !a.Unresolved() || a.Workload.State.Final() }
+
+// await calls see with the action as it is shown now and at every change, until see returns true or
+// ctx ends; then with ctx's error. Every call is on the caller's goroutine.
+func (g *Gateway) await(ctx context.Context, of longstop.Action, note func(string), see func(longstop.Action) bool) (longstop.Action, error) {
+	w := g.watchers.add(of.ID, note)
+	defer g.watchers.remove(of.ID, w)
+	// Staleness comes by the clock alone, and nobody wakes for it.
+	ageing := time.NewTicker(g.cfg.Heartbeat)
+	defer ageing.Stop()
+	var last longstop.Action
+	for {
+		a, err := g.latest(context.WithoutCancel(ctx), of.Host, of.ID)
+		if err != nil {
+			return a, err
+		}
+		if !sameFace(last, a) {
+			if see(a) {
+				return a, nil
+			}
+			last = a
+		}
+		select {
+		case <-w.woken:
+		case <-ageing.C:
+		case <-ctx.Done():
+			return a, ctx.Err()
+		case <-g.ctx.Done():
+			return a, errClosing
+		}
+	}
+}
+
+// latest is the action as shown now, from memory where it is unresolved.
+func (g *Gateway) latest(ctx context.Context, hostName string, id longstop.ActionID) (longstop.Action, error) {
+	if h := g.known(hostName); h != nil {
+		if a, ok := h.kept(id); ok {
+			return g.shown(a), nil
+		}
+	}
+	a, err := g.store.Action(ctx, string(id))
+	if err != nil {
+		return longstop.Action{}, err
+	}
+	return g.shown(*a), nil
+}
+
+// sameFace reports whether two views of an action tell a reader the same, apart from how long ago a
+// live one was seen.
+func sameFace(a, b longstop.Action) bool {
+	if a.Revision != b.Revision || a.Alive != b.Alive || a.Outcome != b.Outcome || a.UnknownBecause != b.UnknownBecause {
+		return false
+	}
+	return reflect.DeepEqual(faceless(a.Observation), faceless(b.Observation))
+}
+
+func faceless(o *longstop.Observation) longstop.Observation {
+	if o == nil {
+		return longstop.Observation{}
+	}
+	return longstop.Observation{Source: o.Source, Because: o.Because}
+}
+
+// Wait returns once the launch was rejected or the work has come to its end, or when ctx ends, then
+// with the action as it is and ctx's error.
+func (g *Gateway) Wait(ctx context.Context, id string) (longstop.Action, error) {
+	a, err := g.Action(ctx, id)
+	if err != nil || settled(&a) {
+		return a, err
+	}
+	return g.await(ctx, a, nil, func(a longstop.Action) bool { return settled(&a) })
+}
+
+// Watch sends the action as it is, then at each change, the last once Wait would return, and closes
+// the channel then or when ctx ends. A slow reader gets the newest and misses the ones between.
+func (g *Gateway) Watch(ctx context.Context, id string) (<-chan longstop.Action, error) {
+	a, err := g.Action(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan longstop.Action)
+	g.goes(func() {
+		defer close(out)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(g.ctx, cancel)()
+		g.await(ctx, a, nil, func(a longstop.Action) bool {
+			select {
+			case out <- a:
+			case <-ctx.Done():
+			}
+			return settled(&a)
+		})
+	})
+	return out, nil
+}
+
+// RecordWait keeps that somebody stopped waiting. It changes nothing about the work.
+func (g *Gateway) RecordWait(ctx context.Context, id, by string) (longstop.Action, error) {
+	a, err := g.Action(ctx, id)
+	if err != nil || settled(&a) {
+		return a, err
+	}
+	changed, err := g.change(ctx, a.ID, func(d *draft) error {
+		d.Waits = append(d.Waits, longstop.Wait{By: by, GaveUpAt: d.at})
+		d.note(journal.WaitGivenUp, by, nil)
+		return nil
+	})
+	if err != nil {
+		return a, err
+	}
+	return g.shown(changed), nil
+}
