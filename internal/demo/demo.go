@@ -65,11 +65,14 @@ func self() string {
 // tell sets the stage, plays the chapters in order and clears the stage, whatever happened.
 func tell(ctx context.Context, o options) (err error) {
 	began := time.Now()
-	s, err := newStage(ctx, o)
+	s, err := newStage(o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.clear()) }()
+	if err := s.set(ctx); err != nil {
+		return err
+	}
 	s.page.title("Longstop in %s", "a page")
 	s.page.say("host %q: %s on %s, started for this, logging in as %s", s.host, s.serverName(), s.server.Addr, s.server.User)
 	for _, chapter := range []func(*stage, context.Context) error{

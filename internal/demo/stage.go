@@ -36,7 +36,8 @@ type stage struct {
 	actions []longstop.ActionID
 }
 
-func newStage(ctx context.Context, o options) (s *stage, err error) {
+// newStage makes the folder; set does the rest, and clear undoes both.
+func newStage(o options) (*stage, error) {
 	if _, err := os.Stat(o.longstop); err != nil {
 		return nil, fmt.Errorf("the longstop command: %w", err)
 	}
@@ -44,31 +45,29 @@ func newStage(ctx context.Context, o options) (s *stage, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s = &stage{options: o, page: page{w: os.Stdout}, dir: dir, host: "demo", tag: rand.Text()}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.clear())
-		}
-	}()
+	return &stage{options: o, page: page{w: os.Stdout}, dir: dir, host: "demo", tag: rand.Text()}, nil
+}
+
+func (s *stage) set(ctx context.Context) (err error) {
 	for _, name := range []string{"ssh", "home", "work"} {
 		if err := os.Mkdir(s.path(name), 0o700); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := s.startServer(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if s.link, err = loopback.NewProxy(s.server.Addr); err != nil {
-		return nil, err
+		return err
 	}
 	if s.config, err = s.server.Via(s.link.Addr); err != nil {
-		return nil, err
+		return err
 	}
 	add := s.quiet(ctx, "host", "add", s.host, "--ssh-config", s.config, "--state-dir", s.path("state"))
 	if add.status != 0 {
-		return nil, fmt.Errorf("longstop host add: exit %d: %s", add.status, add.output.text())
+		return fmt.Errorf("longstop host add: exit %d: %s", add.status, add.output.text())
 	}
-	return s, nil
+	return nil
 }
 
 func (s *stage) path(name string) string { return filepath.Join(s.dir, name) }
@@ -264,7 +263,7 @@ func (s *stage) clear() error {
 			p.kill()
 		}
 	}
-	if len(errs) == 0 {
+	if errors.Join(errs...) == nil {
 		s.page.say("ended: the daemon, the SSH server and every process of the runs; removed: %s", s.dir)
 	}
 	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
