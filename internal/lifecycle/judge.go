@@ -170,8 +170,11 @@ func next(a *longstop.Action, v Verdict) string {
 	case longstop.OutcomeNotStarted:
 		return "longstop show " + id
 	}
-	if v.Alive != longstop.AliveNo {
+	switch v.Alive {
+	case longstop.AliveYes:
 		return "longstop inspect " + id
+	case longstop.AliveUnknown:
+		return "longstop reconcile " + id
 	}
 	return "longstop logs " + id
 }

@@ -6,7 +6,7 @@
 // a record is evidence for the launch, the workload and the cancel at once, and is applied as one.
 package lifecycle
 
-//go:generate go run ./gen ../../docs/states.md
+//go:generate go test -run TestStatesPage -update .
 
 import (
 	"fmt"
@@ -26,6 +26,7 @@ type Table[S ~string] struct {
 	Initial []S    // where a new action begins
 	States  []S    // in the order they are shown
 	Edges   []Edge[S]
+	Along   []S // of which any may be skipped going forwards; their edges are in Edges like all
 }
 
 // Allows reports whether the table has a step from one state to the other. A state does not follow

@@ -70,6 +70,7 @@ var Workloads = &Table[longstop.WorkloadState]{
 	States: []longstop.WorkloadState{longstop.WorkloadNone, longstop.WorkloadQueued, longstop.WorkloadStarting,
 		longstop.WorkloadRunning, longstop.WorkloadLingering, longstop.WorkloadCancelling, longstop.WorkloadOrphaned,
 		longstop.WorkloadFinished, longstop.WorkloadCancelled, longstop.WorkloadLaunchFailed, longstop.WorkloadLost},
+	Along: along,
 	Edges: slices.Concat(forwards(), []Edge[longstop.WorkloadState]{
 		{longstop.WorkloadStarting, longstop.WorkloadLaunchFailed, "boundary, directory or exec failed: nothing of the work ran"},
 		{longstop.WorkloadRunning, longstop.WorkloadLaunchFailed, "the gate opened and exec failed: nothing of the work ran"},
@@ -86,10 +87,12 @@ var Workloads = &Table[longstop.WorkloadState]{
 	}),
 }
 
-// forwards is every step along the life of a run that goes well; any state may be skipped.
+// along is the life of a run until something ends it.
+var along = []longstop.WorkloadState{longstop.WorkloadNone, longstop.WorkloadQueued, longstop.WorkloadStarting,
+	longstop.WorkloadRunning, longstop.WorkloadLingering, longstop.WorkloadCancelling}
+
+// forwards is every step along it: any state may be skipped.
 func forwards() []Edge[longstop.WorkloadState] {
-	along := []longstop.WorkloadState{longstop.WorkloadNone, longstop.WorkloadQueued, longstop.WorkloadStarting,
-		longstop.WorkloadRunning, longstop.WorkloadLingering, longstop.WorkloadCancelling}
 	why := map[longstop.WorkloadState]string{
 		longstop.WorkloadQueued:     "accepted, waiting for its turn",
 		longstop.WorkloadStarting:   "its owner has the run's lock and makes the boundary",
