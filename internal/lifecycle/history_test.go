@@ -79,8 +79,8 @@ func TestLaw2ASecondEndIsAContradiction(t *testing.T) {
 	}
 }
 
-// C025: what a channel did says nothing about the work.
-func TestLaw1ALostChannelSaysNothingAboutTheWork(t *testing.T) {
+// What a channel did says nothing about the work.
+func TestLaw1C025ALostChannelSaysNothingAboutTheWork(t *testing.T) {
 	t.Parallel()
 	a := action(work(longstop.WorkloadRunning), func(a *longstop.Action) {
 		a.SSHCommand = longstop.SSHCommand{State: longstop.SSHLost}

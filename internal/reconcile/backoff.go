@@ -18,11 +18,11 @@ func Backoff(attempt int, seed uint64) time.Duration {
 	if attempt < 7 { // 2^7 seconds are more than two minutes
 		after = leastBackoff << max(attempt, 0)
 	}
-	return jitter(after, seed+uint64(attempt))
+	return jitter(after, seed, uint64(attempt))
 }
 
 // jitter cuts up to a half off.
-func jitter(d time.Duration, seed uint64) time.Duration {
-	chance := rand.New(rand.NewPCG(seed, seed)).Float64()
+func jitter(d time.Duration, seed, turn uint64) time.Duration {
+	chance := rand.New(rand.NewPCG(seed, turn)).Float64()
 	return d - time.Duration(chance*float64(d)/2)
 }

@@ -195,5 +195,5 @@ func (c decision) askAgain() AskAgain {
 	after := min(max(c.now.Sub(since.Time)/4, leastBackoff), most)
 	h := fnv.New64a()
 	h.Write([]byte(c.action.ID))
-	return AskAgain{jitter(after, h.Sum64()^uint64(c.now.UnixNano()))}
+	return AskAgain{jitter(after, h.Sum64(), uint64(c.now.UnixNano()))}
 }

@@ -64,7 +64,7 @@ func TestRequestsComeBack(t *testing.T) {
 	}
 }
 
-func TestDecodeAnswerRefuses(t *testing.T) {
+func TestLaw8DecodeAnswerRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, body, fails string }{
 		{"a request that was echoed", `{"protocol":1,"nonce":"` + ours + `","verb":"hello","host":{"uid":0}}`, "echoes"},

@@ -59,7 +59,7 @@ func read(in string, options wire.Options) (got []string, r *wire.Reader, err er
 	}
 }
 
-func TestReader(t *testing.T) {
+func TestLaw8TheReaderTakesNothingForAFrameThatIsNone(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 200_000)
 	for _, c := range []struct {
@@ -235,5 +235,30 @@ func drain(t *testing.T, in io.Reader, options wire.Options) string {
 			t.Fatalf("raw %q, written %q, %v", r.Raw(), written.String(), err)
 		}
 		all.Write(r.Raw())
+	}
+}
+
+// A start-up file prints what looks like a whole answer of ours, in the words of our protocol, and
+// the workload's output does too: neither is believed.
+func TestLaw8C029TextThatLooksLikeOurProtocolIsNeverBelieved(t *testing.T) {
+	t.Parallel()
+	claim := func(nonce string) string { return `{"nonce":"` + nonce + `","final":true,"body":{"found":false}}` }
+	answer := claim(ours)
+	for name, noise := range map[string]string{
+		"JSON":                      `{"ok":true,"job":"x"}` + "\n",
+		"an answer without a frame": answer + "\n",
+		"a frame of another nonce":  frame(theirs, claim(theirs)),
+		"a frame of another nonce with our answer in it":     frame(theirs, answer),
+		"the end of a frame":                                 "\nEND " + ours + "\n",
+		"a header of another nonce that swallows the answer": "LONGSTOP/1 " + theirs + " 9999\n",
+		"many of them":                                       strings.Repeat(frame(theirs, claim(theirs)), 1000),
+	} {
+		body, r, err := wire.ReadOne(strings.NewReader(noise+frame(ours, answer)), ours, wire.Options{MaxNoise: 1 << 20})
+		if err != nil || string(body) != answer || string(r.Noise()) != noise {
+			t.Errorf("%s: body %q, %v", name, body, err)
+		}
+		if got, err := wire.DecodeAnswer(ours, body); err != nil || got.Nonce != ours {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
 	}
 }

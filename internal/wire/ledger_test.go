@@ -7,7 +7,7 @@ import (
 	"github.com/longstop/longstop/internal/wire"
 )
 
-func TestLedger(t *testing.T) {
+func TestLaw8TheLedgerRefusesWhatNobodyAskedFor(t *testing.T) {
 	t.Parallel()
 	final := func(nonce string, number uint64) wire.Answer {
 		return wire.Answer{Nonce: nonce, Final: true, Number: number}

@@ -36,7 +36,7 @@ type every struct {
 	Hidden  string             `json:"-"`
 }
 
-func TestStrictRefuses(t *testing.T) {
+func TestLaw8StrictRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, in, want string }{
 		{"a name twice", `{"text":"a","text":"b"}`, "twice"},
