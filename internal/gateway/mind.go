@@ -1,0 +1,132 @@
+package gateway
+
+import (
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/reconcile"
+)
+
+// mind keeps the serve channel while there is a reason to, and asks about what is unresolved. It
+// never starts work.
+func (h *host) mind() {
+	for failures := 0; h.ctx.Err() == nil; {
+		if !h.needed() {
+			h.rest()
+			failures = 0
+			continue
+		}
+		ch, err := h.reach(h.ctx, nil)
+		if err != nil {
+			h.letGo()
+			h.pause(reconcile.Backoff(failures, h.seed()))
+			failures++
+			continue
+		}
+		failures = 0
+		h.attend(ch)
+	}
+}
+
+// needed reports whether the host has something unresolved.
+func (h *host) needed() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range h.runs {
+		if r.action.Launch.State != longstop.LaunchNotAttempted {
+			return true
+		}
+	}
+	return h.channel != nil && h.channel.live()
+}
+
+// rest waits until something wants the host.
+func (h *host) rest() {
+	select {
+	case <-h.wake:
+	case <-h.ctx.Done():
+	}
+}
+
+// pause waits between attempts. A channel that a caller got meanwhile ends it.
+func (h *host) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			return
+		case <-h.ctx.Done():
+			return
+		case <-h.wake:
+			if h.current() != nil {
+				return
+			}
+		}
+	}
+}
+
+// attend is with a live channel until it ends, or has been idle for long enough.
+func (h *host) attend(ch *channel) {
+	h.lookAll(ch)
+	round, leases, looks, collects := time.Now(), time.Now(), time.Now().Add(lookEvery), time.Now().Add(collectEvery)
+	for h.ctx.Err() == nil && ch.live() {
+		now := time.Now()
+		if !now.Before(looks) {
+			h.lookAll(ch)
+			looks = now.Add(lookEvery)
+		}
+		if !now.Before(collects) {
+			h.collect(ch)
+			collects = now.Add(collectEvery)
+		}
+		every := h.renewEvery()
+		if every > 0 && !now.Before(leases) {
+			h.renew(ch)
+			leases = now.Add(every)
+		}
+		round = now.Add(h.round(h.ctx, ch, h.undecided()))
+		if h.idle(ch) {
+			return
+		}
+		next := earliest(round, looks, collects)
+		if every > 0 {
+			next = earliest(next, leases, now.Add(every))
+		}
+		timer := time.NewTimer(time.Until(next))
+		select {
+		case <-timer.C:
+		case <-h.wake:
+		case <-ch.done:
+		case <-h.ctx.Done():
+		}
+		timer.Stop()
+	}
+	if h.ctx.Err() == nil && !ch.live() {
+		h.drop(ch.link)
+	}
+}
+
+func earliest(first time.Time, others ...time.Time) time.Time {
+	for _, t := range others {
+		if t.Before(first) {
+			first = t
+		}
+	}
+	return first
+}
+
+// idle closes a channel that nothing has needed for a while.
+func (h *host) idle(ch *channel) bool {
+	h.mu.Lock()
+	unused := len(h.runs) == 0 && time.Since(h.used) > h.g.cfg.Idle
+	if unused {
+		h.channel = nil
+	}
+	h.mu.Unlock()
+	if unused {
+		ch.fail(&longstop.Error{Code: longstop.CodeUnreachable, Message: "the channel to " + h.name + " was closed: nothing needed it"})
+		h.drop(ch.link)
+	}
+	return unused
+}

@@ -1,0 +1,67 @@
+package gateway_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/longstop/longstop/internal/sshlink/sshtest"
+)
+
+// TestOutputResumes at the byte where the connection broke, again and again.
+func TestOutputResumes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	const size = 20 << 20
+	copyOf := filepath.Join(sshtest.ShortDir(t), "copy")
+	a := b.run(script(fmt.Sprintf("head -c %d /dev/urandom | tee %s", size, copyOf)))
+	sum := sha256.New()
+	for offset, cuts := int64(0), 0; ; {
+		got, err := b.Output(t.Context(), string(a.ID), "stdout", offset, 0, 10*time.Second, nil)
+		b.must(err)
+		sum.Write(got.Data)
+		offset += int64(len(got.Data))
+		if offset > size/4*int64(cuts+1) {
+			cuts++
+			b.proxy.Cut()
+		}
+		if got.End {
+			if offset != size {
+				t.Errorf("%d bytes, want %d", offset, size)
+			}
+			break
+		}
+	}
+	want, err := os.ReadFile(copyOf)
+	b.must(err)
+	if whole := sha256.Sum256(want); hex.EncodeToString(whole[:]) != hex.EncodeToString(sum.Sum(nil)) {
+		t.Errorf("the bytes differ")
+	}
+}
+
+// TestOutputTellsOutage: a reader hears that the host is silent, and where it goes on.
+func TestOutputTellsOutage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	a := b.run(script("printf 0123456789; sleep 8; printf end"))
+	got, err := b.Output(t.Context(), string(a.ID), "stdout", 0, 4, 5*time.Second, nil)
+	b.must(err)
+	if string(got.Data) != "0123" {
+		t.Fatalf("read %q", got.Data)
+	}
+	b.proxy.Freeze()
+	b.proxy.Cut()
+	time.AfterFunc(5*time.Second, b.proxy.Thaw)
+	var notes []string
+	got, err = b.Output(t.Context(), string(a.ID), "stdout", 4, 0, 30*time.Second, func(line string) { notes = append(notes, line) })
+	b.must(err)
+	said := strings.Join(notes, "\n")
+	if string(got.Data) != "456789" || !strings.Contains(said, "does not answer") || !strings.Contains(said, "resumed at byte 4") {
+		t.Errorf("read %q, told %q", got.Data, said)
+	}
+}

@@ -1,0 +1,287 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/sshlink"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// attempt is one try to get a serve channel, for whoever waits for one.
+type attempt struct {
+	done    chan struct{}
+	channel *channel
+	err     error
+
+	mu    sync.Mutex
+	notes map[*func(string)]struct{}
+}
+
+// listen has the attempt's progress told to note until forget is called.
+func (a *attempt) listen(note func(string)) (forget func()) {
+	if note == nil {
+		return func() {}
+	}
+	key := &note
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.notes[key] = struct{}{}
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.notes, key)
+	}
+}
+
+func (a *attempt) note(line string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for note := range a.notes {
+		(*note)(line)
+	}
+}
+
+// connect is reach for a caller's sake: the channel is kept for a while after.
+func (h *host) connect(ctx context.Context, note func(string)) (*channel, error) {
+	h.mu.Lock()
+	h.used = time.Now()
+	h.mu.Unlock()
+	return h.reach(ctx, note)
+}
+
+// reach returns the live serve channel, or makes one; callers at the same time share one attempt.
+// The attempt outlives a caller who gives up.
+func (h *host) reach(ctx context.Context, note func(string)) (*channel, error) {
+	if ch := h.current(); ch != nil {
+		return ch, nil
+	}
+	h.mu.Lock()
+	a := h.attempt
+	if a == nil {
+		a = &attempt{done: make(chan struct{}), notes: map[*func(string)]struct{}{}}
+		h.attempt = a
+		h.g.goes(func() { h.try(a) })
+	}
+	h.mu.Unlock()
+	defer a.listen(note)()
+	select {
+	case <-a.done:
+		return a.channel, a.err
+	case <-ctx.Done():
+		return nil, &longstop.Error{Code: longstop.CodeUnreachable, Err: ctx.Err(),
+			Message: "nobody waits any more for the connection to " + h.name}
+	}
+}
+
+// current returns the channel if it is live and was heard of late. A silent one is given up: what
+// is sent into it may arrive at any time, or never.
+func (h *host) current() *channel {
+	h.mu.Lock()
+	ch := h.channel
+	h.mu.Unlock()
+	if ch == nil || !ch.live() {
+		return nil
+	}
+	if silent := ch.silence(); silent > 2*h.g.cfg.Heartbeat {
+		ch.fail(&longstop.Error{Code: longstop.CodeUnreachable,
+			Message: fmt.Sprintf("%s has sent nothing for %v", h.name, silent.Round(time.Second))})
+		h.drop(ch.link)
+		return nil
+	}
+	return ch
+}
+
+// try makes one attempt and tells its outcome.
+func (h *host) try(a *attempt) {
+	ctx, cancel := context.WithTimeout(h.ctx, dialWithin+pushWithin)
+	defer cancel()
+	ch, err := h.establish(ctx, a.note)
+	if err == nil {
+		err = h.adopt(ch)
+	}
+	if err != nil {
+		err = h.explain(err)
+		h.cannotSee(err)
+		ch = nil
+	}
+	h.mu.Lock()
+	h.attempt = nil
+	h.mu.Unlock()
+	a.channel, a.err = ch, err
+	close(a.done)
+	h.nudge()
+}
+
+// explain gives an error that has no code of ours one.
+func (h *host) explain(err error) error {
+	var e *longstop.Error
+	if errors.As(err, &e) {
+		return err
+	}
+	code := longstop.CodeInternal
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		code = longstop.CodeUnreachable
+	}
+	return &longstop.Error{Code: code, Message: "connect to " + h.name, Err: err}
+}
+
+// establish connects, and puts the runner there when the wanted one is absent.
+func (h *host) establish(ctx context.Context, note func(string)) (*channel, error) {
+	select {
+	case h.g.dials <- struct{}{}:
+		defer func() { <-h.g.dials }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	link, fresh, err := h.dialled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ch, err := h.serve(ctx, link)
+	if err != nil && !fresh && !isAbsent(err) {
+		h.drop(link) // it was older than this attempt: perhaps only it is broken
+		if link, _, err = h.dialled(ctx); err != nil {
+			return nil, err
+		}
+		ch, err = h.serve(ctx, link)
+	}
+	if !isAbsent(err) {
+		return ch, err
+	}
+	where, sum, _, err := loginShell{link, h.name}.install(ctx, h.g.cfg.Runners, note)
+	if err != nil {
+		return nil, err
+	}
+	h.moved(where, sum)
+	return h.serve(ctx, link)
+}
+
+// dialled returns the link, made anew if there is none; fresh says that it was.
+func (h *host) dialled(ctx context.Context) (link sshlink.Link, fresh bool, err error) {
+	h.mu.Lock()
+	link = h.link
+	h.mu.Unlock()
+	if link != nil {
+		select {
+		case <-link.Done():
+			h.drop(link)
+		default:
+			return link, false, nil
+		}
+	}
+	link, err = h.dial(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx.Err() != nil {
+		go link.Close()
+		return nil, false, errClosing
+	}
+	h.link = link
+	return link, true, nil
+}
+
+// dial makes a connection of its own.
+func (h *host) dial(ctx context.Context) (sshlink.Link, error) {
+	h.mu.Lock()
+	target, transport := sshlink.Target{Name: h.row.Name, SSHConfig: h.row.SSHConfig}, h.row.Transport
+	h.mu.Unlock()
+	return h.g.dial(ctx, target, transport)
+}
+
+func (g *Gateway) dial(ctx context.Context, target sshlink.Target, transport string) (sshlink.Link, error) {
+	dialer := g.cfg.Dialers[transport]
+	if dialer == nil {
+		return nil, &longstop.Error{Code: longstop.CodeUsage, Message: fmt.Sprintf("no transport %q: there are openssh and embedded", transport)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialWithin)
+	defer cancel()
+	return dialer.Dial(ctx, target)
+}
+
+// drop gives a link up.
+func (h *host) drop(link sshlink.Link) {
+	h.mu.Lock()
+	if h.link == link {
+		h.link = nil
+	}
+	h.mu.Unlock()
+	h.g.goes(func() { link.Close() })
+}
+
+// serve opens the serve channel with the wanted runner.
+func (h *host) serve(ctx context.Context, link sshlink.Link) (*channel, error) {
+	return openChannel(ctx, h.name, h.g.cfg.Clock.Now(), link, h.runner()+" "+string(wire.VerbServe), h.address(), false)
+}
+
+// address is what requests to this host name.
+func (h *host) address() address {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return addressOf(h.row.Host)
+}
+
+func addressOf(row longstop.Host) address {
+	return address{identity: wire.Identity{MachineID: row.MachineID, UID: row.UID, StateID: row.StateID}, stateDir: row.StateDir}
+}
+
+// runner is the path of the wanted runner: this gateway's own version in the folder of the enrolled
+// one, or the enrolled one itself where this gateway has none for the host.
+func (h *host) runner() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.row.Hello == nil {
+		return h.row.Runner
+	}
+	_, sum, err := h.g.cfg.Runners.Runner(h.row.Hello.Arch)
+	if err != nil {
+		return h.row.Runner
+	}
+	return path.Join(path.Dir(h.row.Runner), runnerPrefix+sum[:12])
+}
+
+// moved notes where the runner is now; adopt stores it.
+func (h *host) moved(where, sum string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.row.Runner, h.row.RunnerSHA = where, sum
+}
+
+// adopt makes a greeted channel the host's, and begins to watch over it.
+func (h *host) adopt(ch *channel) error {
+	h.mu.Lock()
+	if h.ctx.Err() != nil {
+		h.mu.Unlock()
+		ch.fail(errClosing)
+		return errClosing
+	}
+	h.channel = ch
+	hello := ch.hello
+	h.row.Hello = &hello
+	h.row.HostKey = ch.facts.HostKey
+	for _, r := range h.runs {
+		r.seen = false
+	}
+	h.mu.Unlock()
+	h.canSee(ch)
+	pushes := make(chan wire.Pushed, 64)
+	h.g.goes(func() { h.takePushes(ch, pushes) })
+	return ch.watch(h.g.cfg.Heartbeat, func(p wire.Pushed) {
+		h.heard(ch)
+		if len(p.Runs) == 0 {
+			return
+		}
+		select {
+		case pushes <- p:
+		case <-ch.done:
+		}
+	})
+}

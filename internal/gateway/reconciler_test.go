@@ -1,0 +1,175 @@
+package gateway_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/gateway"
+	"github.com/longstop/longstop/internal/sshlink/sshtest"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// TestLaw9RestartMidRun: a gateway that goes and one that comes know the same run.
+func TestLaw9RestartMidRun(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	gate := filepath.Join(sshtest.ShortDir(t), "go")
+	a := b.run(script("echo before; while [ ! -e " + gate + " ]; do sleep 0.05; done; echo after; exit 4"))
+	b.stop()
+	b.start()
+	a = b.until(a.ID, "the new gateway sees it", func(a longstop.Action) bool { return a.Alive == longstop.AliveYes })
+	if a.Outcome != longstop.OutcomePending || a.Workload.State != longstop.WorkloadRunning {
+		t.Errorf("%s", pretty(a))
+	}
+	b.stop()
+	b.must(os.WriteFile(gate, nil, 0o600))
+	b.start()
+	a = b.wait(a.ID)
+	if a.Outcome != longstop.OutcomeFailed || *a.Workload.Result.ExitCode != 4 || b.output(a.ID, "stdout") != "before\nafter\n" {
+		t.Errorf("%s", pretty(a))
+	}
+}
+
+// TestLaw3Cut: C025. While the link is cut the outcome is unknown, with its reason and the time of
+// the last sight, and never failed; afterwards it is what the host recorded.
+func TestLaw3Cut(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	a := b.run(script("sleep 2; exit 4"))
+	b.tap.refuseDials(&longstop.Error{Code: longstop.CodeUnreachable, Message: "no route to host"})
+	b.proxy.Cut()
+	a = b.until(a.ID, "the cut is seen", func(a longstop.Action) bool { return a.Outcome == longstop.OutcomeUnknown })
+	o := a.Observation
+	if a.Alive != longstop.AliveUnknown || a.UnknownBecause != longstop.Unreachable || o == nil || o.At.IsZero() || o.Since.IsZero() ||
+		o.Source != longstop.Cached || !strings.Contains(o.Message, "no route") {
+		t.Errorf("%s", pretty(a))
+	}
+	time.Sleep(2500 * time.Millisecond) // the work ends meanwhile
+	if a, _ = b.Action(t.Context(), string(a.ID)); a.Outcome != longstop.OutcomeUnknown {
+		t.Errorf("unseen, it ended for us: %s", pretty(a))
+	}
+	b.tap.refuseDials(nil)
+	if a = b.wait(a.ID); a.Outcome != longstop.OutcomeFailed || *a.Workload.Result.ExitCode != 4 {
+		t.Errorf("%s", pretty(a))
+	}
+	entries, err := b.Journal(t.Context(), gateway.JournalFilter{After: -1, Limit: 1000})
+	b.must(err)
+	var kinds []string
+	for _, e := range entries {
+		if e.Kind == "unreachable" || e.Kind == "reachable" {
+			kinds = append(kinds, e.Kind)
+		}
+	}
+	if !slices.Equal(kinds, []string{"unreachable", "reachable"}) {
+		t.Errorf("journalled %v: want each once", kinds)
+	}
+}
+
+// TestDayLater: the gateway stops for good. A leased run ends on the host by itself, a detached one
+// goes on; a gateway started a day later learns both.
+func TestDayLater(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	leased, detached := script("sleep 60"), script("sleep 60")
+	leased.Request.LeaseS, leased.Request.GraceS = 1.5, 1
+	detached.Request.Lifetime = longstop.Detached
+	l, d := b.run(leased), b.run(detached)
+	time.Sleep(3 * time.Second) // renewed meanwhile: it outlives its first lease
+	if l, _ = b.Action(t.Context(), string(l.ID)); l.Alive != longstop.AliveYes {
+		t.Fatalf("with its lease renewed: %s", pretty(l))
+	}
+	b.stop()
+	time.Sleep(4 * time.Second)
+	b.shift = 24 * time.Hour
+	b.start()
+	if l = b.wait(l.ID); l.Outcome != longstop.OutcomeCancelled || l.Workload.Cause != longstop.CauseLease {
+		t.Errorf("leased: %s", pretty(l))
+	}
+	d = b.until(d.ID, "the detached run is seen", func(a longstop.Action) bool { return a.Alive == longstop.AliveYes })
+	b.cancel(d.ID, nil)
+}
+
+// TestHostMismatch: the state folder is gone and another in its place. Nothing is launched, and
+// what ran before is unknown for that reason.
+func TestHostMismatch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	a := b.run(script("sleep 60"))
+	hosts, err := b.Hosts(t.Context())
+	b.must(err)
+	state := hosts[0].StateDir
+	b.must(os.Rename(state, state+".moved"))
+	b.proxy.Cut()
+	a = b.until(a.ID, "the mismatch is seen", func(a longstop.Action) bool { return a.UnknownBecause == longstop.HostMismatch })
+	if a.Outcome != longstop.OutcomeUnknown || a.Alive != longstop.AliveUnknown {
+		t.Errorf("%s", pretty(a))
+	}
+	req, ran := counting(t)
+	other, err := b.Run(t.Context(), req, operator, gateway.Told{})
+	if longstop.CodeOf(err) != longstop.CodeHostMismatch || other.Outcome != longstop.OutcomeNotStarted || ran() != 0 {
+		t.Errorf("a launch meanwhile: %v\n%s", err, pretty(other))
+	}
+	if _, err := os.Stat(state); err == nil {
+		t.Errorf("a state folder was made anew")
+	}
+	b.must(os.Rename(state+".moved", state))
+	b.until(a.ID, "it is seen again", func(a longstop.Action) bool { return a.Alive == longstop.AliveYes })
+	b.cancel(a.ID, nil)
+}
+
+// TestUnclaimedRuns of another gateway on the same account are journalled once, and left alone.
+func TestUnclaimedRuns(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	other := &bench{t: t, home: sshtest.ShortDir(t), server: b.server, config: b.config, beat: b.beat,
+		tap: &tap{Dialer: b.tap.Dialer}}
+	other.start()
+	_, err := other.Enrol(t.Context(), longstop.EnrolRequest{Name: b.server.Alias, SSHConfig: b.config}, nil)
+	b.must(err)
+	theirs := other.run(script("sleep 60"))
+	ours := b.run(script("sleep 60"))
+	count := func() (n int) {
+		entries, err := b.Journal(t.Context(), gateway.JournalFilter{After: -1, Limit: 1000})
+		b.must(err)
+		for _, e := range entries {
+			if e.Kind == "unclaimed_run" && e.RunID == theirs.RunID {
+				n++
+			}
+		}
+		return n
+	}
+	sshtest.Eventually(t, "the unclaimed run is journalled", func() bool { return count() == 1 })
+	b.proxy.Cut()
+	b.until(ours.ID, "seen over a new channel", func(a longstop.Action) bool { return a.Alive == longstop.AliveYes })
+	b.cancel(ours.ID, nil)
+	if count() != 1 {
+		t.Errorf("journalled %d times", count())
+	}
+	if a, _ := other.Action(t.Context(), string(theirs.ID)); a.Alive != longstop.AliveYes {
+		t.Errorf("theirs: %s", pretty(a))
+	}
+	other.cancel(theirs.ID, nil)
+}
+
+// TestReconcileNeverStartsWork: asking about an action that is running asks, and submits nothing.
+func TestReconcileNeverStartsWork(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	a := b.run(script("sleep 60"))
+	submits := b.tap.count(wire.VerbSubmit)
+	for range 3 {
+		got, err := b.Reconcile(t.Context(), string(a.ID))
+		if err != nil || got.Alive != longstop.AliveYes {
+			t.Errorf("reconcile: %v\n%s", err, pretty(got))
+		}
+	}
+	if b.tap.count(wire.VerbSubmit) != submits {
+		t.Errorf("reconciling sent a submit")
+	}
+	b.cancel(a.ID, nil)
+}

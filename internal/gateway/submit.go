@@ -1,0 +1,300 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/lifecycle"
+	"github.com/longstop/longstop/internal/reconcile"
+	"github.com/longstop/longstop/internal/sshlink"
+	"github.com/longstop/longstop/internal/store/sqlite"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// send sends the submit, and again under the same key while its caller waits and the host would
+// still take it. It reports whether the host answered.
+func (l *launching) send(ch *channel) bool {
+	for first := true; ; first = false {
+		c := l.carry(ch)
+		if c.err == nil {
+			l.settle(c, first)
+			return true
+		}
+		if first && !maySent(c.err) {
+			l.reject(c.err)
+			return false
+		}
+		l.unanswered(c)
+		if ch = l.again(); ch == nil {
+			return false
+		}
+	}
+}
+
+// carried is one sending of a submit: its answer or why there is none, and the SSH fact.
+type carried struct {
+	reply reply
+	err   error
+	ssh   longstop.SSHCommand
+	side  *aside // of an own channel
+}
+
+// carry sends the submit over the shared channel, or one of its own.
+func (l *launching) carry(ch *channel) carried {
+	c := carried{ssh: sshFacts(ch.facts, ch.id, ch.noiseWords())}
+	if l.submit.Request.OwnChannel {
+		return l.carryAside()
+	}
+	c.ssh.State = longstop.SSHCarried
+	if c.reply, c.err = ch.ask(l.h.ctx, wire.VerbSubmit, l.submit, submitWithin); c.err == nil {
+		return c
+	}
+	switch {
+	case !maySent(c.err):
+		c.ssh.State = longstop.SSHNotOpened
+	case !ch.live():
+		c.ssh.State = longstop.SSHLost
+	}
+	return c
+}
+
+func sshFacts(f sshlink.Facts, id longstop.ChannelID, noise string) longstop.SSHCommand {
+	return longstop.SSHCommand{Channel: id, Auth: f.Auth, Key: f.Key, HostKey: f.HostKey, Noise: noise}
+}
+
+func (l *launching) carryAside() carried {
+	side, err := l.h.openAside(l.h.ctx, wire.VerbSubmit)
+	if err != nil {
+		// CodeTimeout: the command was sent. But the request is on its standard input, and was not.
+		return carried{err: &unanswered{Err: err}, ssh: longstop.SSHCommand{State: longstop.SSHNotOpened}}
+	}
+	c := carried{side: side}
+	c.reply, c.err = side.ask(l.h.ctx, l.submit, submitWithin)
+	c.ssh = sshFacts(side.facts, side.id, bounded(side.noise))
+	c.ssh.State = longstop.SSHOpen
+	if exit, ended := side.exit(exitWithin); ended {
+		c.exited(exit)
+		side.close()
+		c.side = nil
+	}
+	return c
+}
+
+func (c *carried) exited(exit sshlink.Exit) { setExit(&c.ssh, exit) }
+
+// setExit notes how an own channel ended.
+func setExit(s *longstop.SSHCommand, exit sshlink.Exit) {
+	s.State, s.Signal = exit.State, exit.Signal
+	if exit.State == longstop.SSHExited {
+		s.Status = &exit.Status
+	}
+}
+
+// noteSSH sets the SSH fact inside a change. What stands there is of an earlier sending.
+func noteSSH(d *draft, c carried) {
+	if c.ssh.State == longstop.SSHNotOpened {
+		return
+	}
+	c.ssh.At = d.at
+	d.SSHCommand = c.ssh
+}
+
+// settle notes the host's answer: one transaction for what the launch, the channel and the record say.
+func (l *launching) settle(c carried, first bool) {
+	raw := sqlite.Raw{Kind: "submit_answer", Bytes: c.reply.raw}
+	var answer wire.SubmitAnswer
+	err := c.reply.read(&answer)
+	l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
+		noteSSH(d, c)
+		if err != nil {
+			return l.refused(d, err, first, raw)
+		}
+		seen, err := examine(&d.Action, l.secret, answer.Record)
+		if err != nil {
+			return l.unreadable(d, answer, err, raw)
+		}
+		sighting := lifecycle.Sighting{At: d.at, By: l.h.by(), Signed: seen.signed}
+		changed, contradiction := lifecycle.Observe(&d.Action, seen.record, sighting)
+		d.note(journal.LaunchAnswered, l.g.by, map[string]any{"launch": d.Launch.State, "ssh_command": d.SSHCommand.State,
+			"state": d.Workload.State, "existing": answer.Existing, "changed": changed}, raw)
+		if contradiction != "" {
+			d.note(journal.Contradiction, l.g.by, map[string]any{"says": contradiction})
+		}
+		l.h.hasSeen(d.ID)
+		return nil
+	})
+	if c.side != nil {
+		l.g.goes(func() { l.awaitExit(c) })
+	}
+}
+
+// refused notes an answer that is an error. The first sending of a submit that the host refused
+// started nothing. Of a later one that says nothing about the first.
+func (l *launching) refused(d *draft, cause error, first bool, raw sqlite.Raw) error {
+	code := longstop.CodeOf(cause)
+	say := map[string]any{"code": code, "message": cause.Error()}
+	if d.Launch.State != longstop.LaunchAccepted && (code == longstop.CodeKeyVoid || first && saysNothingStarted(code)) {
+		if err := lifecycle.Reject(&d.Action, code, cause.Error(), d.at); err != nil {
+			return err
+		}
+		d.note(journal.LaunchAnswered, l.g.by, say, raw)
+		return nil
+	}
+	if err := setUnknown(d, code, cause.Error()); err != nil {
+		return err
+	}
+	d.note(journal.LaunchUnanswered, l.g.by, say, raw)
+	return nil
+}
+
+// saysNothingStarted reports whether a host that answers a submit with this code has started, and
+// will start, nothing for it.
+func saysNothingStarted(code longstop.Code) bool {
+	switch code {
+	case longstop.CodeUsage, longstop.CodeKeyConflict, longstop.CodeKeyVoid, longstop.CodeExpired, longstop.CodeHostMismatch,
+		longstop.CodeStateFolder, longstop.CodeUnsupported, longstop.CodeLaunchFailed, longstop.CodeRefused, longstop.CodeVersionMismatch:
+		return true
+	}
+	return false
+}
+
+// unreadable notes an answer whose record is no evidence for this action.
+func (l *launching) unreadable(d *draft, answer wire.SubmitAnswer, cause error, raw sqlite.Raw) error {
+	if err := setUnknown(d, longstop.CodeOf(cause), cause.Error()); err != nil {
+		return err
+	}
+	d.note(journal.LaunchUnanswered, l.g.by, map[string]any{
+		"code": longstop.CodeOf(cause), "message": cause.Error(), "existing": answer.Existing}, raw)
+	cannotSee(d, longstop.UnreadableRecord, cause.Error(), l.g.by, nil)
+	return nil
+}
+
+// setUnknown notes inside a change that no readable answer came. A launch that was accepted by other
+// evidence meanwhile, a pushed record, stays so.
+func setUnknown(d *draft, code longstop.Code, message string) error {
+	if d.Launch.State == longstop.LaunchAccepted {
+		return nil
+	}
+	if d.Launch.State != longstop.LaunchUnknown {
+		state, err := lifecycle.Launches.Step(d.Launch.State, longstop.LaunchUnknown)
+		if err != nil {
+			return err
+		}
+		d.Launch = longstop.Launch{State: state, At: d.at}
+	}
+	d.Launch.Because, d.Launch.Message = string(code), message
+	return nil
+}
+
+// unanswered notes that a submit may have gone out and no readable answer came.
+func (l *launching) unanswered(c carried) {
+	if c.side != nil {
+		l.g.goes(func() { l.awaitExit(c) })
+	}
+	var raws []sqlite.Raw
+	var u *unanswered
+	if errors.As(c.err, &u) && len(u.Raw) > 0 {
+		raws = append(raws, sqlite.Raw{Kind: "submit_answer", Bytes: u.Raw})
+	}
+	l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
+		if d.Launch.State == longstop.LaunchUnknown && !maySent(c.err) {
+			return nil // another sending, which did not go out
+		}
+		noteSSH(d, c)
+		if err := setUnknown(d, longstop.CodeOf(c.err), c.err.Error()); err != nil {
+			return err
+		}
+		d.note(journal.LaunchUnanswered, l.g.by, map[string]any{
+			"code": d.Launch.Because, "message": d.Launch.Message, "ssh_command": d.SSHCommand.State}, raws...)
+		return nil
+	})
+}
+
+// again returns a channel for sending the same submit once more, or nil: nobody waits, it was
+// cancelled, or the host would not take it any more.
+func (l *launching) again() *channel {
+	for tries := 0; l.wanted(); tries++ {
+		ch, err := l.h.connect(l.ctx, l.note)
+		if err == nil {
+			clock := ch.clock()
+			if clock.bootID != l.submit.BootID || clock.now() > l.submit.NotAfter || !l.wanted() {
+				return nil
+			}
+			return ch
+		}
+		if !goneQuiet(err) || l.pastNotAfter() {
+			return nil
+		}
+		select {
+		case <-l.ctx.Done():
+		case <-l.h.ctx.Done():
+		case <-time.After(min(reconcile.Backoff(tries, l.h.seed()), 2*time.Second)):
+		}
+	}
+	return nil
+}
+
+// wanted reports whether the submit may be sent again: its caller is there, and nobody cancelled.
+func (l *launching) wanted() bool {
+	if l.ctx.Err() != nil || l.h.ctx.Err() != nil {
+		return false
+	}
+	a, ok := l.h.kept(l.id)
+	return ok && a.Cancel.State == longstop.CancelNone
+}
+
+// pastNotAfter judges by the host's clock as it was last heard, and is only ever late.
+func (l *launching) pastNotAfter() bool {
+	h := l.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.boot.bootID == l.submit.BootID && h.boot.now() > l.submit.NotAfter
+}
+
+// reject notes that nothing was sent, and why.
+func (l *launching) reject(cause error) {
+	l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
+		if d.Launch.State == longstop.LaunchRejected {
+			return nil
+		}
+		d.SSHCommand.Noise = noiseOf(cause)
+		return rejectDraft(d, l.g.by, longstop.CodeOf(cause), cause.Error())
+	})
+}
+
+// rejectDraft notes inside a change that nothing was sent.
+func rejectDraft(d *draft, by string, code longstop.Code, message string) error {
+	if err := lifecycle.Reject(&d.Action, code, message, d.at); err != nil {
+		return err
+	}
+	d.note(journal.LaunchAnswered, by, map[string]any{"launch": d.Launch.State, "code": code, "message": message,
+		"noise": d.SSHCommand.Noise, "sent": false})
+	return nil
+}
+
+// awaitExit notes how an own channel ended that ended after its answer.
+func (l *launching) awaitExit(c carried) {
+	defer c.side.close()
+	ended := make(chan sshlink.Exit, 1)
+	go func() { ended <- c.side.session.Wait() }()
+	var exit sshlink.Exit
+	select {
+	case exit = <-ended:
+	case <-time.After(answerWithin):
+		exit.State = longstop.SSHNoStatus // given up here: the answer was all that was wanted
+	case <-l.h.ctx.Done():
+		return
+	}
+	l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
+		if d.SSHCommand.Channel != c.side.id || d.SSHCommand.State != longstop.SSHOpen {
+			return nil
+		}
+		setExit(&d.SSHCommand, exit)
+		d.SSHCommand.At = d.at
+		d.note(journal.ChannelClosed, l.g.by, map[string]any{"channel": c.side.id, "ssh_command": d.SSHCommand.State, "status": d.SSHCommand.Status})
+		return nil
+	})
+}

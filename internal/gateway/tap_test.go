@@ -1,0 +1,174 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/longstop/longstop/internal/sshlink"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// fate is what becomes of a request on its way.
+type fate int
+
+const (
+	pass    fate = iota
+	loseIt       // the connection goes before the request has left: it was written, and is lost
+	loseAns      // the request arrives, the connection goes before its answer does
+	garble       // the request arrives, and instead of its answer comes something else
+)
+
+// tap sits between a gateway and its transport and decides the fate of each request: what a network
+// does at its own moments happens here at a chosen one. It dials through the real transport.
+type tap struct {
+	sshlink.Dialer
+
+	mu     sync.Mutex
+	decide func(verb wire.Verb) fate
+	asked  map[wire.Verb]int
+	dials  int
+	refuse error // of every dial, where set
+}
+
+func (t *tap) set(decide func(verb wire.Verb) fate) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.decide = decide
+}
+
+// once gives the first request of a verb a fate, and lets everything else pass.
+func (t *tap) once(verb wire.Verb, f fate) {
+	var done atomic.Bool
+	t.set(func(v wire.Verb) fate {
+		if v == verb && done.CompareAndSwap(false, true) {
+			return f
+		}
+		return pass
+	})
+}
+
+func (t *tap) always(verb wire.Verb, f fate) {
+	t.set(func(v wire.Verb) fate {
+		if v == verb {
+			return f
+		}
+		return pass
+	})
+}
+
+func (t *tap) refuseDials(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.refuse = err
+}
+
+func (t *tap) count(verb wire.Verb) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.asked[verb]
+}
+
+func (t *tap) fateOf(verb wire.Verb) fate {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.asked == nil {
+		t.asked = map[wire.Verb]int{}
+	}
+	t.asked[verb]++
+	if t.decide == nil {
+		return pass
+	}
+	return t.decide(verb)
+}
+
+func (t *tap) Dial(ctx context.Context, to sshlink.Target) (sshlink.Link, error) {
+	t.mu.Lock()
+	refuse := t.refuse
+	t.dials++
+	t.mu.Unlock()
+	if refuse != nil {
+		return nil, refuse
+	}
+	link, err := t.Dialer.Dial(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	return &tappedLink{link, t}, nil
+}
+
+type tappedLink struct {
+	sshlink.Link
+	tap *tap
+}
+
+func (l *tappedLink) Exec(ctx context.Context, command string) (sshlink.Channel, error) {
+	ch, err := l.Link.Exec(ctx, command)
+	if err != nil {
+		return nil, err
+	}
+	c := &tappedChannel{Channel: ch, link: l}
+	c.out = &tappedOut{Reader: ch.Stdout(), c: c}
+	return c, nil
+}
+
+type tappedChannel struct {
+	sshlink.Channel
+	link *tappedLink
+	out  *tappedOut
+	deaf atomic.Bool // what comes is lost
+	lie  atomic.Bool // what comes is replaced
+}
+
+func (c *tappedChannel) Stdin() sshlink.Stdin { return &tappedIn{c.Channel.Stdin(), c} }
+func (c *tappedChannel) Stdout() io.Reader    { return c.out }
+
+type tappedIn struct {
+	sshlink.Stdin
+	c *tappedChannel
+}
+
+// Write sees whole requests: a frame, or a verb's own JSON.
+func (in *tappedIn) Write(b []byte) (int, error) {
+	from, to := bytes.IndexByte(b, '{'), bytes.LastIndexByte(b, '}')
+	var req wire.Request
+	if from < 0 || json.Unmarshal(b[from:to+1], &req) != nil || req.Verb == "" {
+		return in.Stdin.Write(b)
+	}
+	switch in.c.link.tap.fateOf(req.Verb) {
+	case loseIt:
+		in.c.deaf.Store(true)
+		go in.c.link.Link.Close()
+		return len(b), nil
+	case loseAns:
+		in.c.deaf.Store(true)
+		n, err := in.Stdin.Write(b)
+		return n, err
+	case garble:
+		in.c.lie.Store(true)
+	}
+	return in.Stdin.Write(b)
+}
+
+type tappedOut struct {
+	io.Reader
+	c *tappedChannel
+}
+
+var errCut = errors.New("the connection was cut")
+
+func (o *tappedOut) Read(b []byte) (int, error) {
+	n, err := o.Reader.Read(b)
+	if o.c.deaf.Load() {
+		go o.c.link.Link.Close() // the answer is here: the host has done what it was asked
+		return 0, errCut
+	}
+	if o.c.lie.Load() {
+		return copy(b, "LONGSTOP/1 what is this\n"), nil
+	}
+	return n, err
+}
