@@ -1,0 +1,291 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/record"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// Submit asks for a run and returns its record once the workload was exec'd or could not be.
+func Submit(ctx context.Context, f *record.Folder, sub wire.Submit) (wire.SubmitAnswer, error) {
+	if claim, err := f.Find(sub.Key); err != nil {
+		return wire.SubmitAnswer{}, err
+	} else if !claim.Found {
+		if err := supported(sub); err != nil {
+			return wire.SubmitAnswer{}, err
+		}
+	}
+	from := ourLogin()
+	r, err := askKeeper(ctx, f, ask{Verb: askSubmit, Submit: &sub, Login: &from})
+	if err != nil {
+		return wire.SubmitAnswer{}, err
+	}
+	return wire.SubmitAnswer{Existing: r.Existing, Record: json.RawMessage(r.Record)}, nil
+}
+
+// supported refuses, before anything is begun, what this runner or host cannot do.
+func supported(sub wire.Submit) error {
+	req := sub.Request
+	what, hint := "", "Nothing was started."
+	switch {
+	case len(req.Argv) == 0 && len(req.ArgvB64) == 0 && req.Script == "":
+		return &longstop.Error{Code: longstop.CodeUsage, Message: "the request names nothing to run", Hint: hint}
+	case sub.NotAfter <= 0 || len(sub.Secret) == 0:
+		return &longstop.Error{Code: longstop.CodeUsage, Message: "a submit needs a secret and the time in which it may start", Hint: hint}
+	case req.Lifetime == longstop.Leased && sub.LeaseUntil <= 0:
+		return &longstop.Error{Code: longstop.CodeUsage, Message: "a leased run needs the end of its first lease", Hint: hint}
+	case req.Cwd != "" && req.Cwd[0] != '/':
+		return &longstop.Error{Code: longstop.CodeUsage, Message: "the folder to run in is no absolute path: " + quoted(req.Cwd), Hint: hint}
+	case req.Owner != "" && req.Owner != longstop.OwnerAuto && req.Owner != longstop.OwnerRunner:
+		what = "an owner of kind " + string(req.Owner) + " is not built yet"
+	case req.BoundaryMin != "" && req.BoundaryMin != longstop.BoundaryTree:
+		what = "a boundary of at least " + string(req.BoundaryMin) + " was asked for; this runner makes a tree"
+	case req.PTY:
+		what = "a terminal (PTY) is not built yet"
+	case req.Limits != nil && req.Limits.Processes > 0 && os.Geteuid() == 0:
+		what = "a limit on processes does not bind root"
+	case req.StrictShell && !shellHasPipefail():
+		what, hint = "strict shell: /bin/sh of this host has no pipefail", "Nothing was started. Run it as: longstop run HOST -- bash -eo pipefail -c SCRIPT"
+	case req.Lifetime == longstop.Detached && os.Geteuid() != 0 && killedAtLogout():
+		what = "a detached run would be killed when this user logs out: KillUserProcesses=yes in logind.conf(5)"
+		hint = "Nothing was started. On the host: loginctl enable-linger, and KillUserProcesses=no or KillExcludeUsers; or run it with a lease."
+	}
+	if what == "" {
+		return nil
+	}
+	return &longstop.Error{Code: longstop.CodeUnsupported, Message: what, Hint: hint}
+}
+
+func killedAtLogout() bool {
+	kill, known := killUserProcesses()
+	return kill && known
+}
+
+// shellHasPipefail asks the shell itself, once. The child is waited for by number, which harms no
+// other waiter in this process.
+var shellHasPipefail = sync.OnceValue(func() bool {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	defer null.Close()
+	pid, err := syscall.ForkExec(shell, []string{"sh", "-c", "set -o pipefail"}, &syscall.ProcAttr{
+		Dir: "/", Files: []uintptr{null.Fd(), null.Fd(), null.Fd()},
+	})
+	if err != nil {
+		return false
+	}
+	var status syscall.WaitStatus
+	for {
+		if _, err := syscall.Wait4(pid, &status, 0, nil); err != syscall.EINTR {
+			return err == nil && status.Exited() && status.ExitStatus() == 0
+		}
+	}
+})
+
+// Cancel stops a run and answers with the record that ended it, or with who still lives. It asks the
+// run's owner; where that is gone or does not answer, the keeper.
+func Cancel(ctx context.Context, f *record.Folder, request wire.CancelRequest) (wire.CancelAnswer, error) {
+	run, err := f.Run(request.RunID)
+	if err != nil {
+		return wire.CancelAnswer{}, err
+	}
+	defer run.Close()
+	raw, rec, readErr := run.Read()
+	if readErr == nil && rec.State.Final() {
+		return cancelReleased(ctx, raw, rec, request)
+	}
+	a := ask{Verb: askCancel, RunID: request.RunID, Cancel: &request}
+	r, err := askRun(ctx, f, run, a)
+	switch {
+	case longstop.CodeOf(err) == longstop.CodeRefused:
+		return wire.CancelAnswer{Record: raw, Refused: err.Error()}, nil
+	case err != nil && longstop.CodeOf(readErr) == longstop.CodeUnreadable:
+		return wire.CancelAnswer{}, readErr // nobody knows whom to signal: nothing was
+	case err != nil:
+		return wire.CancelAnswer{}, err
+	}
+	if len(r.Record) == 0 {
+		if raw, _, err = run.Read(); err != nil {
+			return wire.CancelAnswer{}, err
+		}
+		r.Record = raw
+	}
+	return wire.CancelAnswer{Record: r.Record, Survivors: r.Living, Refused: r.Refused}, nil
+}
+
+// askRun asks whoever answers for a run: its owner, or, if that is gone or does not hear, the keeper.
+func askRun(ctx context.Context, f *record.Folder, run *record.Run, a ask) (reply, error) {
+	l, err := dial(run.DirFD(), ownerSocket)
+	if err == nil {
+		var r reply
+		r, err = exchange(ctx, l, a, heardWithin)
+		l.close()
+		if err == nil || ctx.Err() != nil {
+			return r, err
+		}
+		a.Bypass = errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	for {
+		r, err := askKeeper(ctx, f, a)
+		if longstop.CodeOf(err) != longstop.CodeTimeout || ctx.Err() != nil {
+			return r, err
+		}
+		select { // who answers for it is just changing
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return r, err
+		}
+		if l, dialErr := dial(run.DirFD(), ownerSocket); dialErr == nil {
+			r, err = exchange(ctx, l, a, heardWithin)
+			l.close()
+			if err == nil {
+				return r, nil
+			}
+		}
+	}
+}
+
+// Renew moves the ends of leases, or says why not.
+func Renew(ctx context.Context, f *record.Folder, request wire.RenewRequest) (wire.RenewAnswer, error) {
+	answer := wire.RenewAnswer{Refused: map[longstop.RunID]string{}, BootNow: boundary.BootNow()}
+	if request.BootID != boundary.BootID() {
+		for _, lease := range request.Leases {
+			answer.Refused[lease.RunID] = "the instants are of another boot of this host"
+		}
+		return answer, nil
+	}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	slots := make(chan struct{}, 16)
+	for _, lease := range request.Leases {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			why := renewOne(ctx, f, lease)
+			mu.Lock()
+			defer mu.Unlock()
+			if why == "" {
+				answer.Renewed = append(answer.Renewed, lease.RunID)
+			} else {
+				answer.Refused[lease.RunID] = why
+			}
+		})
+	}
+	all.Wait()
+	answer.BootNow = boundary.BootNow()
+	return answer, nil
+}
+
+func renewOne(ctx context.Context, f *record.Folder, lease wire.RunLease) (refused string) {
+	run, err := f.Run(lease.RunID)
+	if err != nil {
+		return err.Error()
+	}
+	defer run.Close()
+	if _, rec, err := run.Read(); err == nil && rec.State.Final() {
+		return "the run is over"
+	}
+	a := ask{Verb: askRenew, RunID: lease.RunID, Until: lease.Until}
+	l, err := dial(run.DirFD(), ownerSocket)
+	if err == nil {
+		defer l.close()
+		r, err := exchange(ctx, l, a, heardWithin)
+		if err == nil {
+			return r.Refused
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return "the run's owner does not answer"
+		}
+	}
+	r, err := askKeeper(ctx, f, a)
+	if err != nil {
+		return err.Error()
+	}
+	if r.Record == nil && r.Refused == "" {
+		return "nobody answers for the run"
+	}
+	return r.Refused
+}
+
+// cancelReleased answers a cancel of a run that is over: with its record, after stopping what it
+// released, if any of that is alive.
+func cancelReleased(ctx context.Context, raw []byte, rec longstop.Record, request wire.CancelRequest) (wire.CancelAnswer, error) {
+	answer := wire.CancelAnswer{Record: raw}
+	if len(releasedAlive(rec)) == 0 {
+		return answer, nil
+	}
+	grace := time.Duration(rec.GraceMS) * time.Millisecond
+	if request.GraceMS >= 0 {
+		grace = time.Duration(request.GraceMS) * time.Millisecond
+	}
+	free := released{rec}
+	free.signal(unix.SIGTERM)
+	killAt := boundary.BootNow().Add(grace)
+	wait := boundary.BootNow().Add(max(grace+surviving, time.Duration(request.WaitMS)*time.Millisecond))
+	failures := map[boundary.Identity]error{}
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		if boundary.BootNow() >= killAt {
+			failures = free.signal(unix.SIGKILL)
+		}
+		answer.Survivors = free.living(failures)
+		if len(answer.Survivors) == 0 || ctx.Err() != nil || boundary.BootNow() > wait {
+			return answer, nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// released are the processes that a run let live on: those that its record names, whoever else
+// carries its mark, and what descends from them.
+type released struct{ rec longstop.Record }
+
+func (r released) walk(visit func(boundary.Stat)) {
+	in := identified{run: r.rec.RunID, main: r.rec.Main}
+	for _, p := range r.rec.Released {
+		in.seen = append(in.seen, boundary.Stat{Identity: boundary.Identity{PID: p.PID, Start: p.StartTime}})
+	}
+	in.walk(func(s boundary.Stat) bool {
+		if !s.Dead() {
+			visit(s)
+		}
+		return true
+	})
+}
+
+func (r released) living(failures map[boundary.Identity]error) []longstop.Process {
+	var all []longstop.Process
+	r.walk(func(s boundary.Stat) {
+		p := boundary.Describe(s)
+		if err, tried := failures[s.Identity]; tried {
+			p.Why = whyAlive(p, err)
+		}
+		all = append(all, p)
+	})
+	return all
+}
+
+func (r released) signal(sig unix.Signal) map[boundary.Identity]error {
+	results := map[boundary.Identity]error{}
+	r.walk(func(s boundary.Stat) {
+		results[s.Identity] = boundary.Signal(s.Identity, sig)
+		if sig == unix.SIGTERM {
+			boundary.Signal(s.Identity, unix.SIGCONT)
+		}
+	})
+	return results
+}

@@ -1,0 +1,207 @@
+package runner
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/fault"
+)
+
+// birth is a workload behind its gate, as its owner sees it.
+type birth struct {
+	stream *link
+	stat   boundary.Stat
+}
+
+// makeGate starts the gate and waits until it stands where the workload will.
+func (o *owner) makeGate() (*birth, *longstop.LaunchError) {
+	p, failure := o.plan()
+	if failure != nil {
+		return nil, failure
+	}
+	files, failure := o.descriptors()
+	if failure != nil {
+		return nil, failure
+	}
+	stream, theirs, err := pair()
+	if err != nil {
+		return nil, launchError("gate", "", err)
+	}
+	id, err := o.reaper.Start(func() (int, error) {
+		return syscall.ForkExec("/proc/self/exe", []string{"longstop-runner", "gate"}, &syscall.ProcAttr{
+			Env:   servantEnv(),
+			Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd(), theirs.Fd(), uintptr(o.report)},
+			Sys:   &syscall.SysProcAttr{Setsid: true},
+		})
+	})
+	theirs.Close()
+	for _, f := range files {
+		f.Close()
+	}
+	if err != nil {
+		stream.close()
+		return nil, launchError("gate", "", err)
+	}
+	fault.At("owner.gate.started")
+	b := &birth{stream: stream}
+	if failure := b.ready(id, p, o.report); failure != nil {
+		stream.close()
+		return nil, failure
+	}
+	return b, nil
+}
+
+// ready gives the gate its plan, waits for it to be in place, and looks whether it is.
+func (b *birth) ready(id boundary.Identity, p plan, report int) *longstop.LaunchError {
+	if err := b.stream.send(p); err != nil {
+		return launchError("gate", "", err)
+	}
+	if _, failure := b.heed(report); failure != nil {
+		return failure
+	}
+	fault.At("owner.gate.ready")
+	s, err := boundary.Look(id.PID)
+	if err != nil || s.Identity != id || s.PPID != os.Getpid() || s.SID != id.PID || s.PGID != id.PID {
+		return &longstop.LaunchError{Step: "gate", Message: fmt.Sprintf("it is not where it was put: %+v", s)}
+	}
+	if dir, err := os.Readlink("/proc/" + strconv.Itoa(id.PID) + "/cwd"); err != nil {
+		return launchError("gate", string(p.Dir), err)
+	} else if !sameDir(dir, string(p.Dir)) {
+		return &longstop.LaunchError{Step: "gate", Path: dir, Message: "it is not in the folder that was asked for"}
+	}
+	b.stat = s
+	return nil
+}
+
+// sameDir reports whether two paths lead to one folder; the second may do so by way of links.
+func sameDir(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// heed waits for the gate to say something. Ended: it said nothing, and its end of the stream is
+// closed: it was exec'd, or is gone.
+func (b *birth) heed(report int) (ended bool, failure *longstop.LaunchError) {
+	var said [1]byte
+	_, err := io.ReadFull(b.stream.file, said[:])
+	state, failure := readReport(report)
+	if state == gateFailed {
+		return false, failure
+	}
+	if err != nil && state < gateOpened {
+		return true, &longstop.LaunchError{Step: "gate", Message: "the process that was to become the work died before it was let through"}
+	}
+	return err != nil, nil
+}
+
+func (b *birth) identity() *longstop.Main {
+	return &longstop.Main{PID: b.stat.PID, PGID: b.stat.PGID, SID: b.stat.SID, StartTime: b.stat.Start, PIDNS: boundary.PIDNamespace()}
+}
+
+// open lets the gate through and waits until it was exec'd or could not be.
+func (b *birth) open(report int) *longstop.LaunchError {
+	defer b.stream.close()
+	if _, err := b.stream.file.Write([]byte{1}); err != nil {
+		return launchError("gate", "", err)
+	}
+	fault.At("owner.opened")
+	for {
+		ended, failure := b.heed(report)
+		if failure != nil || ended {
+			return failure
+		}
+	}
+}
+
+// plan is what the gate becomes.
+func (o *owner) plan() (plan, *longstop.LaunchError) {
+	req := o.given.Submit.Request
+	p := plan{Env: workEnv(o.given, o.run), Dir: []byte(req.Cwd), Umask: o.given.Login.Umask, Limits: req.Limits}
+	if req.Cwd == "" {
+		p.Dir = []byte(o.given.Login.Dir)
+	}
+	switch {
+	case req.Script != "":
+		argv, failure := o.scriptArgv()
+		p.Argv = argv
+		return p, failure
+	case req.ArgvB64 != nil:
+		p.Argv = req.ArgvB64
+	default:
+		for _, word := range req.Argv {
+			p.Argv = append(p.Argv, []byte(word))
+		}
+	}
+	return p, nil
+}
+
+// longScript is how long a script may be as an argument: one is limited to 128 KiB (execve(2)).
+const longScript = 100 << 10
+
+// scriptArgv gives the script to the shell: as an argument, or as a file where that is too long.
+func (o *owner) scriptArgv() ([][]byte, *longstop.LaunchError) {
+	req := o.given.Submit.Request
+	argv := [][]byte{[]byte(shell)}
+	if req.StrictShell {
+		argv = append(argv, []byte("-e"), []byte("-o"), []byte("pipefail"))
+	}
+	if len(req.Script) <= longScript {
+		return append(argv, []byte("-c"), []byte(req.Script)), nil
+	}
+	file, err := o.run.File("script", unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC)
+	if err != nil {
+		return nil, launchError("script", "", err)
+	}
+	defer file.Close()
+	if _, err := file.WriteString(req.Script); err != nil {
+		return nil, launchError("script", file.Name(), err)
+	}
+	return append(argv, []byte(o.run.Path("script"))), nil
+}
+
+// descriptors are the workload's 0, 1 and 2.
+func (o *owner) descriptors() ([3]*os.File, *longstop.LaunchError) {
+	var files [3]*os.File
+	var err error
+	if o.given.Submit.Request.StdinBytes > 0 {
+		files[0], err = o.run.File("stdin", unix.O_RDONLY)
+	} else {
+		files[0], err = os.Open(os.DevNull)
+	}
+	if err != nil {
+		return files, launchError("stdin", "", err)
+	}
+	for i, name := range streamNames {
+		if o.rec.Leftover == longstop.LeftoverRelease {
+			// Who is released must outlive us, and so write into the file itself.
+			if files[i+1], err = o.run.File(name, unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND); err != nil {
+				return files, launchError(name, o.run.Path(name), err)
+			}
+			continue
+		}
+		files[i+1] = os.NewFile(uintptr(o.inputs[i]), name)
+	}
+	return files, nil
+}
+
+// servantEnv is the environment of keeper, owner and gate: nothing of the login's, which may have
+// been meant for another run's work.
+func servantEnv() []string {
+	env := []string{"GOTRACEBACK=single"}
+	if fault.Enabled {
+		for _, name := range []string{"LONGSTOP_FAULT", "LONGSTOP_FLUSH_DELAY_MS", "LONGSTOP_FLUSH_LOG"} {
+			if value, ok := os.LookupEnv(name); ok {
+				env = append(env, name+"="+value)
+			}
+		}
+	}
+	return env
+}

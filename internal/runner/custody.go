@@ -1,0 +1,481 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/fault"
+	"github.com/longstop/longstop/internal/lifecycle"
+	"github.com/longstop/longstop/internal/record"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// enclosure is what encloses a workload and its descendants, as whoever answers for the run sees it:
+// the owner its own descendants, a keeper those it inherited from a dead owner, a successor those it
+// can identify. Another kind of boundary is another enclosure.
+type enclosure interface {
+	kind() longstop.BoundaryKind
+	// settle takes note of what has ended, and says whether nothing is left, and whether that is
+	// proven or only that nothing can be seen.
+	settle(ended func(boundary.Exit)) (empty, proven bool)
+	// walk visits what is surely the run's, parents before their children.
+	walk(visit func(boundary.Stat) (descend bool))
+	signal(id boundary.Identity, sig unix.Signal) error
+	// doubts are living processes that may be the run's, and why they are not signalled.
+	doubts() []longstop.Process
+	// pace is how often to look where nobody tells.
+	pace() time.Duration
+}
+
+// custody is the answering for one run: its lock, its record, its output, its lease and deadline,
+// and the stopping of it. An owner has one, a keeper one for each run that it inherited. All of it
+// happens in one goroutine (attend); others hand it work through do.
+type custody struct {
+	run    *record.Run // its lock is held
+	rec    longstop.Record
+	secret []byte // nil: a successor has none, and its records are not signed
+	within enclosure
+	output *capture // nil: the work writes into files itself, or nobody holds its pipes any more
+	clock  *alarm
+	poke   chan struct{} // something may have ended
+	inbox  chan func()
+	done   chan struct{} // closed once the final record is durable
+
+	mainEnded bool
+	stop      *stopping
+	waiting   *ending // the final record is made and cannot be written yet
+	final     bool    // the final record is durable
+	counted   longstop.BootTime
+
+	// opened tells an heir whether the gate opened before the owner died, once nothing is left of
+	// the run; nil: it did.
+	opened func() (bool, *longstop.LaunchError)
+
+	isStopping atomic.Bool // for a reason of its own, not only to clear up leftovers
+
+	mu   sync.Mutex
+	said []byte // the newest record as it was signed
+}
+
+func newCustody(run *record.Run, rec longstop.Record, secret []byte, within enclosure) (*custody, error) {
+	clock, err := newAlarm()
+	if err != nil {
+		return nil, err
+	}
+	return &custody{run: run, rec: rec, secret: secret, within: within, clock: clock,
+		poke: make(chan struct{}, 1), inbox: make(chan func()), done: make(chan struct{})}, nil
+}
+
+// nudge lets attend look again.
+func (c *custody) nudge() {
+	select {
+	case c.poke <- struct{}{}:
+	default:
+	}
+}
+
+// do runs act between two looks, and reports whether it did; not if the run is final by then.
+func (c *custody) do(act func()) bool {
+	ran := make(chan struct{})
+	select {
+	case c.inbox <- func() { act(); close(ran) }:
+		<-ran
+		return true
+	case <-c.done:
+		return false
+	}
+}
+
+// attend answers for the run until its final record is durable.
+func (c *custody) attend() {
+	defer c.clock.close()
+	for c.look(); !c.final; c.look() {
+		select {
+		case <-c.poke:
+		case <-c.clock.rang:
+		case act := <-c.inbox:
+			act()
+		}
+	}
+	close(c.done)
+}
+
+// look brings the run to where it is by now: what has ended, what is due.
+func (c *custody) look() {
+	now := boundary.BootNow()
+	switch {
+	case c.final:
+		return
+	case c.waiting != nil:
+		c.finishAgain(now)
+		return
+	case c.settled():
+		return
+	}
+	c.gate()
+	if c.mainEnded && c.stop == nil {
+		c.linger()
+	}
+	c.due(now)
+	if c.stop != nil && !c.over() {
+		c.press(now)
+	}
+	// What the kernel has told meanwhile is not left for the next look.
+	if c.over() || c.settled() {
+		return
+	}
+	c.count(now)
+	c.rearm(now)
+}
+
+// gate lets an heir find out that the work is through its gate: from then on it is an orphan's.
+func (c *custody) gate() {
+	if c.opened == nil {
+		return
+	}
+	if ran, _ := c.opened(); ran {
+		c.opened = nil
+		c.enter(longstop.WorkloadOrphaned)
+		c.write(false)
+	}
+}
+
+// over reports whether the run's end has been decided.
+func (c *custody) over() bool { return c.final || c.waiting != nil }
+
+// settled takes note of what has ended, and ends the run if nothing is left.
+func (c *custody) settled() bool {
+	if c.over() {
+		return true
+	}
+	empty, proven := c.within.settle(c.sawEnd)
+	if empty {
+		c.end(proven)
+	}
+	return empty
+}
+
+// sawEnd takes note of one process's end, before the kernel forgets it.
+func (c *custody) sawEnd(exit boundary.Exit) {
+	m := c.rec.Main
+	if m == nil || c.mainEnded || exit.PID != m.PID || exit.Start != m.StartTime {
+		return
+	}
+	c.mainEnded = true
+	endMain(m, exit)
+	// On record while the process is still a zombie: if the owner dies between reaping it and the
+	// next record, its status must not be lost with it. In the page cache is safe enough for that.
+	c.write(false)
+	fault.At("owner.main.ended")
+}
+
+// endMain puts the way a process ended into the record's words.
+func endMain(m *longstop.Main, exit boundary.Exit) {
+	m.EndedAt = longstop.At(exit.At)
+	if exit.Status.Signaled() {
+		m.Signal = signalName(exit.Status.Signal())
+		return
+	}
+	code := exit.Status.ExitStatus()
+	m.ExitCode = &code
+}
+
+// linger is what becomes of processes that outlived the main one.
+func (c *custody) linger() {
+	switch {
+	case c.rec.Leftover == longstop.LeftoverRelease:
+		c.release()
+	case c.rec.Leftover == longstop.LeftoverKill:
+		c.rec.Left = append(c.rec.Left, c.living()...) // an heir goes on with its owner's list
+		c.lingering()
+		c.stop = newStopping("", c.grace())
+	case c.rec.State == longstop.WorkloadRunning:
+		c.lingering()
+	}
+}
+
+func (c *custody) lingering() {
+	if c.rec.State == longstop.WorkloadRunning {
+		c.enter(longstop.WorkloadLingering)
+	}
+	c.see()
+	c.write(true)
+	fault.At("owner.lingering")
+}
+
+// release lets the rest live on, names it, and ends the run with the main process's result.
+func (c *custody) release() {
+	c.rec.Released = c.living()
+	c.enter(longstop.WorkloadFinished)
+	c.rec.Result = result(c.rec.Main)
+	c.rec.Output = c.sizes()
+	c.rec.Output.AfterEnd = true
+	left := len(c.rec.Released)
+	c.rec.Boundary.Processes, c.rec.Boundary.Empty = &left, nil
+	c.finish()
+}
+
+// end writes the final record of a run of which nothing is left, or nothing can be seen.
+func (c *custody) end(proven bool) {
+	c.rec.Output = c.lastOutput()
+	c.rec.Survivors = nil
+	c.rec.Boundary = longstop.Boundary{Kind: c.within.kind()}
+	if proven {
+		none, empty := 0, true
+		c.rec.Boundary.Processes, c.rec.Boundary.Empty = &none, &empty
+	}
+	if log := c.rec.Cancel; log != nil && !log.SignalledAt.IsZero() {
+		log.EmptyAt = longstop.At(time.Now())
+	}
+	ran, why := true, (*longstop.LaunchError)(nil)
+	if c.opened != nil {
+		ran, why = c.opened()
+	}
+	switch {
+	case !ran && c.rec.State != longstop.WorkloadCancelling:
+		c.rec.Main, c.rec.LaunchError = nil, why
+		c.enter(longstop.WorkloadLaunchFailed)
+	case proven && c.stopped():
+		c.enter(longstop.WorkloadCancelled)
+	case proven && c.mainEnded:
+		c.enter(longstop.WorkloadFinished)
+		c.rec.Result, c.rec.Cause = result(c.rec.Main), ""
+	default:
+		c.lose(longstop.OwnerLost, proven)
+	}
+	c.finish()
+}
+
+func (c *custody) lastOutput() longstop.Output {
+	if c.output == nil {
+		return c.sizes()
+	}
+	out, missing := c.output.end()
+	c.output = nil
+	c.rec.Anomalies = append(c.rec.Anomalies, missing...)
+	return out
+}
+
+// stopped reports whether the run ends as cancelled: a signal of ours reached it, or the system that
+// is going down ended it. Where nobody was left to signal, the cancel came too late.
+func (c *custody) stopped() bool {
+	if c.rec.State == longstop.WorkloadCancelling || c.rec.Cancel != nil && !c.rec.Cancel.SignalledAt.IsZero() {
+		if c.rec.Cause == longstop.CauseSignal && systemStopping() {
+			c.rec.Cause = longstop.CauseShutdown
+		}
+		return true
+	}
+	if !c.mainEnded || c.stop != nil {
+		return false
+	}
+	switch c.rec.Main.Signal {
+	case "TERM", "HUP", "KILL":
+		if systemStopping() {
+			c.enter(longstop.WorkloadCancelling)
+			c.rec.Cause = longstop.CauseShutdown
+			return true
+		}
+	}
+	return false
+}
+
+// lose is the end of a run whose main process's status nobody can know any more.
+func (c *custody) lose(because longstop.UnknownReason, proven bool) {
+	c.enter(longstop.WorkloadOrphaned)
+	c.enter(longstop.WorkloadLost)
+	c.rec.LostBecause, c.rec.EmptyProven = because, proven
+	c.rec.Result = nil
+}
+
+// finish makes the final record durable. A disk that does not take it is asked again for as long as
+// this process lives; the result is meanwhile told to whoever asks.
+func (c *custody) finish() {
+	now := time.Now()
+	c.rec.FinishedAt = longstop.At(now)
+	c.stamp(now)
+	fault.At("owner.finish")
+	if err := c.seal(); err != nil {
+		c.rec.Anomalies = append(c.rec.Anomalies, "the final record could not be written at first: "+err.Error())
+		c.publish(wire.Sign(c.rec, c.secret))
+		c.waiting = &ending{pause: time.Second}
+		c.clock.set(boundary.BootNow().Add(c.waiting.pause))
+		return
+	}
+	fault.At("owner.finished")
+}
+
+// seal writes the final record, or takes the one that somebody entitled to it wrote first.
+func (c *custody) seal() error {
+	raw, err := c.run.Finish(&c.rec, c.secret)
+	if errors.Is(err, record.ErrFinal) {
+		raw, c.rec, err = c.run.Read()
+	}
+	if err != nil {
+		return err
+	}
+	c.publish(raw)
+	c.final = true
+	logEnd(c.rec)
+	return nil
+}
+
+// ending is a final record that waits for a disk.
+type ending struct{ pause time.Duration }
+
+func (c *custody) finishAgain(now longstop.BootTime) {
+	if c.seal() == nil {
+		return
+	}
+	c.waiting.pause = min(2*c.waiting.pause, 30*time.Second)
+	c.clock.set(now.Add(c.waiting.pause))
+}
+
+func (c *custody) grace() time.Duration { return time.Duration(c.rec.GraceMS) * time.Millisecond }
+
+// enter moves the run on, through the states that the table has between.
+func (c *custody) enter(to longstop.WorkloadState) {
+	if c.rec.State == to {
+		return
+	}
+	path := lifecycle.Workloads.Path(c.rec.State, to)
+	if path == nil {
+		c.rec.Anomalies = append(c.rec.Anomalies, fmt.Sprintf("the state %s was to follow %s, which it cannot", to, c.rec.State))
+		return
+	}
+	for _, next := range path {
+		state, err := lifecycle.Workloads.Step(c.rec.State, next)
+		if err != nil {
+			return
+		}
+		c.rec.State = state
+	}
+}
+
+// write writes the record as it is. That it could not is said in the next one; the work goes on.
+func (c *custody) write(flush bool) {
+	if c.output != nil {
+		c.rec.Output = c.output.now()
+	}
+	c.stamp(time.Now())
+	raw, err := c.run.Write(&c.rec, c.secret, flush)
+	if raw != nil {
+		c.publish(raw)
+	}
+	if err != nil && len(c.rec.Anomalies) < 20 {
+		c.rec.Anomalies = append(c.rec.Anomalies, "a record could not be written: "+err.Error())
+	}
+}
+
+func (c *custody) stamp(now time.Time) {
+	c.rec.At, c.rec.BootAt = longstop.At(now), boundary.BootNow()
+}
+
+func (c *custody) publish(raw []byte) {
+	c.mu.Lock()
+	c.said = raw
+	c.mu.Unlock()
+}
+
+// newest is the newest record, as signed.
+func (c *custody) newest() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.said
+}
+
+// sizes are the bytes in the files that the work writes itself, or that nobody adds to any more.
+func (c *custody) sizes() longstop.Output {
+	out := c.rec.Output
+	out.StdoutBytes, out.StderrBytes = c.run.Sizes()
+	switch {
+	case c.rec.Leftover == longstop.LeftoverRelease:
+		out.Stream = longstop.StreamLive
+	default:
+		out.Stream = longstop.StreamCut
+	}
+	return out
+}
+
+// living describes what is in the boundary.
+func (c *custody) living() []longstop.Process {
+	var all []longstop.Process
+	c.within.walk(func(s boundary.Stat) bool {
+		if !s.Dead() {
+			all = append(all, boundary.Describe(s))
+		}
+		return true
+	})
+	return all
+}
+
+// see counts what is in the boundary, and reports whether that is another number than before.
+func (c *custody) see() bool {
+	n := 0
+	c.within.walk(func(s boundary.Stat) bool {
+		if !s.Dead() {
+			n++
+		}
+		return true
+	})
+	c.counted = boundary.BootNow()
+	if old := c.rec.Boundary.Processes; old != nil && *old == n {
+		return false
+	}
+	c.rec.Boundary.Processes = &n
+	return true
+}
+
+// recount is how old the number of processes in a record may be.
+const recount = 5 * time.Second
+
+func (c *custody) count(now longstop.BootTime) {
+	if now.Sub(c.counted) >= recount && c.see() {
+		c.write(false)
+	}
+}
+
+// rearm sets the alarm to whatever comes next.
+func (c *custody) rearm(now longstop.BootTime) {
+	next := now.Add(c.within.pace())
+	if c.opened != nil {
+		next = now.Add(5 * time.Millisecond)
+	}
+	for _, at := range []longstop.BootTime{c.rec.LeaseUntil, c.rec.DeadlineUntil} {
+		if at > 0 && at < next && (c.stop == nil || c.stop.cause == "") {
+			next = at
+		}
+	}
+	if c.stop != nil {
+		next = min(next, c.stop.next)
+	}
+	c.clock.set(max(next, now+1))
+}
+
+func result(m *longstop.Main) *longstop.Result {
+	return &longstop.Result{ExitCode: m.ExitCode, Signal: m.Signal}
+}
+
+// signalName is a signal's name without SIG: "SEGV", "RTMIN+3".
+func signalName(sig syscall.Signal) string {
+	if name := unix.SignalName(sig); len(name) > 3 {
+		return name[3:]
+	}
+	if sig >= 34 {
+		return fmt.Sprintf("RTMIN+%d", int(sig)-34)
+	}
+	return fmt.Sprintf("%d", int(sig))
+}
+
+// writerOf names this process as a record's writer.
+func writerOf(kind longstop.WriterKind) longstop.Writer {
+	return longstop.Writer{Kind: kind, Version: longstop.Version, PID: os.Getpid(), MachineID: boundary.MachineID(), BootID: boundary.BootID()}
+}

@@ -1,0 +1,420 @@
+package runner
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/fault"
+	"github.com/longstop/longstop/internal/record"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// ward is a run whose owner is the keeper's child, and what its keeper has of it should the owner
+// die.
+type ward struct {
+	id      longstop.RunID
+	secret  []byte
+	owner   boundary.Identity
+	outputs [2]int          // reading ends, not read while the owner lives; -1: none
+	report  int             // of the gate; -1 once the work was exec'd
+	rec     longstop.Record // as the owner answered
+	gone    chan struct{}   // closed when the owner has died and the run is final or in our custody
+	dead    bool
+	passed  bool           // inherit is at work, or was
+	main    *boundary.Exit // of the main process, if it ended as our child
+	told    bool           // custody has been told of main
+	custody *custody       // once inherited
+	watch   longstop.BootTime
+}
+
+// child is an inherited child, and whose it can be: one run's, or, where it cannot be known, one of
+// several dead owners'. Nobody's: it came from a run that released it.
+type child struct {
+	stat boundary.Stat
+	of   []*ward
+}
+
+// reap takes note of every child that ended, and takes over from owners that did.
+func (k *keeper) reap() {
+	k.reaper.Reap(k.sawEnd)
+	k.mu.Lock()
+	var orphaned []*ward
+	for _, w := range k.wards {
+		if w.dead && !w.passed {
+			w.passed = true
+			orphaned = append(orphaned, w)
+		}
+	}
+	k.adopt()
+	for _, w := range k.wards {
+		if w.custody != nil {
+			w.custody.nudge()
+		}
+	}
+	k.mu.Unlock()
+	for _, w := range orphaned {
+		go k.inherit(w)
+	}
+}
+
+// sawEnd is told of each child that ended, while it is still a zombie.
+func (k *keeper) sawEnd(exit boundary.Exit) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, w := range k.wards {
+		if exit.Identity == w.owner {
+			w.dead = true
+			return
+		}
+	}
+	delete(k.adopted, exit.Identity)
+	for _, w := range k.wards {
+		if w.isMain(exit.Identity) {
+			w.main = &exit
+			return
+		}
+	}
+	// It may turn out to be the main process of a run whose record is yet to be read.
+	k.strays = append(k.strays, exit)
+	k.strays = k.strays[max(0, len(k.strays)-256):]
+}
+
+func (w *ward) isMain(id boundary.Identity) bool {
+	m := w.rec.Main
+	return m != nil && m.PID == id.PID && m.StartTime == id.Start
+}
+
+// adopt looks at all children and finds out whose the new ones are. k.mu is held.
+//
+// The list misses nobody (boundary.Reaper.Children), which is what makes it a proof: a run of which
+// no child is in it has nothing left, since whatever lives of it descends from one that would be.
+func (k *keeper) adopt() {
+	children := k.reaper.Children()
+	seen := map[boundary.Identity]bool{}
+	owners := map[boundary.Identity]*ward{}
+	for _, w := range k.wards {
+		owners[w.owner] = w
+	}
+	var dying []*ward // owners whose end we have not been told of, though their children are ours
+	for _, s := range children {
+		seen[s.Identity] = true
+		// Z alone is enough: the threads that are still counted have let go of their children.
+		if w := owners[s.Identity]; w != nil && s.State == 'Z' && !w.dead {
+			dying = append(dying, w)
+		}
+	}
+	for id := range k.adopted {
+		if !seen[id] {
+			delete(k.adopted, id)
+		}
+	}
+	k.forgetFreed()
+	for _, s := range children {
+		if owners[s.Identity] == nil && k.adopted[s.Identity] == nil {
+			k.adopted[s.Identity] = &child{s, whose(s, k.candidates(dying))}
+		}
+	}
+}
+
+// candidates are the runs that a new child can be of: those whose owner is dead, and those that
+// released processes.
+func (k *keeper) candidates(dying []*ward) []*ward {
+	all := append(slices.Clone(k.freed), dying...)
+	for _, w := range k.wards {
+		if w.dead {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// whose tells whose a child is: the only one's that it can be; that of the run whose mark it
+// carries; that of the run in whose session it is, since nobody enters another's session. Else it
+// may be any one's.
+func whose(s boundary.Stat, candidates []*ward) []*ward {
+	if len(candidates) <= 1 {
+		return candidates
+	}
+	mark := boundary.Mark(s.PID)
+	var inSession []*ward
+	for _, w := range candidates {
+		if w.id == mark {
+			return []*ward{w}
+		}
+		if m := w.rec.Main; m != nil && m.SID == s.SID && s.Start >= m.StartTime {
+			inSession = append(inSession, w)
+		}
+	}
+	if len(inSession) == 1 {
+		return inSession
+	}
+	return candidates
+}
+
+// forgetFreed drops the runs of whose released processes none is our child any more.
+func (k *keeper) forgetFreed() {
+	k.freed = slices.DeleteFunc(k.freed, func(w *ward) bool {
+		for _, c := range k.adopted {
+			if slices.Contains(c.of, w) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// inherit takes over from an owner that died: unless the run is final, by taking its lock and
+// answering for it.
+func (k *keeper) inherit(w *ward) {
+	fault.At("keeper.inherit")
+	run, err := k.folder.Run(w.id)
+	if err != nil {
+		k.drop(w)
+		return
+	}
+	rec, err := k.lastWord(w, run)
+	if err == nil {
+		err = k.takeOver(w, run, rec)
+	}
+	if err != nil {
+		// It is final, or it stays unresolved, with whatever is wrong there to see.
+		run.Close()
+		k.drop(w)
+	}
+}
+
+// lastWord takes the lock of a run whose owner died and returns the record to go on from: the one on
+// disk, if it bears the run's MAC, else the one that the owner answered itself. ErrFinal: it is over.
+func (k *keeper) lastWord(w *ward, run *record.Run) (longstop.Record, error) {
+	if _, rec, err := run.Read(); err == nil && rec.State.Final() {
+		return rec, record.ErrFinal
+	}
+	if _, err := run.Lock(); err != nil && run.Claim().KeyHash == "" {
+		return longstop.Record{}, err
+	}
+	raw, rec, err := run.Read()
+	if errors.Is(err, record.ErrNoRecord) {
+		return unstarted(run.Claim()), nil
+	}
+	if err == nil {
+		var signed bool
+		if rec, signed, err = wire.Verify(raw, w.secret); err == nil && !signed {
+			err = errors.New("it bears no MAC")
+		}
+	}
+	if err != nil {
+		rec = unstarted(run.Claim())
+		if w.rec.State != "" {
+			rec = w.rec
+		}
+		rec.Anomalies = append(slices.Clone(rec.Anomalies), "the record that its owner left cannot be believed: "+err.Error())
+	}
+	if rec.State.Final() {
+		return rec, record.ErrFinal
+	}
+	return rec, nil
+}
+
+// takeOver makes the keeper answer for the run.
+func (k *keeper) takeOver(w *ward, run *record.Run, rec longstop.Record) error {
+	c, err := k.heir(w, run, rec)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	w.rec, w.custody = c.rec, c
+	for _, exit := range k.strays {
+		if w.main == nil && w.isMain(exit.Identity) {
+			w.main = &exit
+		}
+	}
+	k.custody[w.id] = c
+	k.mu.Unlock()
+	close(w.gone)
+	go func() {
+		c.attend()
+		run.Close()
+		k.drop(w)
+	}()
+	return nil
+}
+
+// heir makes a keeper's custody of a run.
+func (k *keeper) heir(w *ward, run *record.Run, rec longstop.Record) (*custody, error) {
+	rec.Writer = writerOf(longstop.WriterKeeper)
+	c, err := newCustody(run, rec, w.secret, &inherited{k, w})
+	if err != nil {
+		return nil, err
+	}
+	if rec.Leftover != longstop.LeftoverRelease && w.outputs[0] >= 0 {
+		for _, fd := range w.outputs {
+			unix.SetNonblock(fd, true)
+		}
+		if c.output, err = newCapture(run, w.outputs); err != nil {
+			return nil, err
+		}
+		w.outputs = [2]int{-1, -1} // the capture's now
+		c.output.start()
+	}
+	m := rec.Main
+	c.mainEnded = m != nil && (m.ExitCode != nil || m.Signal != "")
+	if rec.Cancel != nil { // begun by the owner: go on with it
+		c.stopFor(c.grace())
+	}
+	if report := w.report; report >= 0 {
+		c.opened = func() (bool, *longstop.LaunchError) { return gateOf(report) }
+	} else {
+		c.enter(longstop.WorkloadOrphaned)
+		c.write(false)
+	}
+	return c, nil
+}
+
+// gateOf tells from a gate's report whether the work was let through.
+func gateOf(report int) (bool, *longstop.LaunchError) {
+	switch state, failure := readReport(report); state {
+	case gateOpened:
+		return true, nil
+	case gateFailed:
+		return false, failure
+	}
+	return false, &longstop.LaunchError{Step: "owner", Message: "the owner died before it opened the gate: nothing of the work ran"}
+}
+
+// unstarted is the record of a run whose owner wrote none.
+func unstarted(claim record.Claim) longstop.Record {
+	rec := firstRecord(wire.Submit{ActionID: claim.ActionID, SessionID: claim.SessionID, LeaseUntil: claim.LeaseUntil,
+		Request: longstop.Request{Digest: claim.Digest, Lifetime: claim.Lifetime, Leftover: claim.Leftover, GraceS: float64(claim.GraceMS) / 1000},
+	}, writerOf(longstop.WriterKeeper))
+	rec.KeyHash = claim.KeyHash
+	return rec
+}
+
+// drop lets go of a run that is final, or that cannot be answered for.
+func (k *keeper) drop(w *ward) {
+	k.mu.Lock()
+	if k.wards[w.id] != w {
+		k.mu.Unlock()
+		return
+	}
+	w.close()
+	delete(k.wards, w.id)
+	delete(k.custody, w.id)
+	if w.rec.Leftover == longstop.LeftoverRelease {
+		k.freed = append(k.freed, w)
+	}
+	inherited := w.custody != nil
+	k.adopt()
+	k.mu.Unlock()
+	if !inherited {
+		close(w.gone)
+	}
+	k.stir()
+}
+
+// close lets go of what a keeper has of a run.
+func (w *ward) close() {
+	for _, fd := range []int{w.outputs[0], w.outputs[1], w.report} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	w.outputs, w.report, w.secret = [2]int{-1, -1}, -1, nil
+}
+
+// inherited is the boundary of a run whose owner died, as its keeper has it: the children that came
+// from that owner, and what descends from them.
+type inherited struct {
+	k *keeper
+	w *ward
+}
+
+func (t *inherited) kind() longstop.BoundaryKind { return longstop.BoundaryTree }
+
+func (t *inherited) pace() time.Duration { return recount }
+
+// settle: no child left that came, or could have come, from the run's owner.
+func (t *inherited) settle(ended func(boundary.Exit)) (empty, proven bool) {
+	t.k.mu.Lock()
+	t.k.adopt()
+	main := t.w.main
+	if t.w.told {
+		main = nil
+	}
+	t.w.told = t.w.told || main != nil
+	empty = true
+	for _, c := range t.k.adopted {
+		if slices.Contains(c.of, t.w) {
+			empty = false
+			break
+		}
+	}
+	t.k.mu.Unlock()
+	if main != nil {
+		ended(*main)
+	}
+	return empty, true
+}
+
+func (t *inherited) walk(visit func(boundary.Stat) bool) {
+	t.k.mu.Lock()
+	t.k.adopt()
+	var roots []int
+	for id, c := range t.k.adopted {
+		if slices.Contains(c.of, t.w) && t.surely(c) {
+			roots = append(roots, id.PID)
+		}
+	}
+	t.k.mu.Unlock()
+	slices.Sort(roots)
+	boundary.Walk(os.Getpid(), roots, visit)
+}
+
+// surely reports whether a child may be treated as this run's: it is, or every run that it can be of
+// is being stopped.
+func (t *inherited) surely(c *child) bool {
+	if len(c.of) == 1 {
+		return true
+	}
+	for _, w := range c.of {
+		if w.custody == nil || !w.custody.isStopping.Load() {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *inherited) signal(id boundary.Identity, sig unix.Signal) error {
+	return t.k.reaper.Signal(id, sig)
+}
+
+func (t *inherited) doubts() []longstop.Process {
+	t.k.mu.Lock()
+	defer t.k.mu.Unlock()
+	var all []longstop.Process
+	for _, c := range t.k.adopted {
+		if !slices.Contains(c.of, t.w) || t.surely(c) || c.stat.Dead() {
+			continue
+		}
+		p := boundary.Describe(c.stat)
+		p.Why = "it is not signalled: its owner is dead, and it can be of any of " + runsOf(c.of)
+		all = append(all, p)
+	}
+	return all
+}
+
+func runsOf(wards []*ward) string {
+	var ids []string
+	for _, w := range wards {
+		ids = append(ids, string(w.id))
+	}
+	slices.Sort(ids)
+	return strings.Join(ids, ", ")
+}

@@ -1,0 +1,256 @@
+package runner
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/fault"
+	"github.com/longstop/longstop/internal/record"
+)
+
+// keeper is the process above a user's owners in one state folder. It starts them and is there to
+// inherit: when an owner dies, the kernel hands its children to the keeper, which reaps their true
+// statuses, moves their output on, and answers for the run (inherit.go). A keeper that finds runs
+// whose owner and keeper are both gone is their successor (successor.go). It holds keeper.lock, and
+// goes when there is no run and nobody connected.
+type keeper struct {
+	folder *record.Folder
+	reaper *boundary.Reaper
+	socket *listener
+
+	mu       sync.Mutex
+	flights  map[string]*flight                 // submits in hand, by key hash
+	wards    map[longstop.RunID]*ward           // runs whose owner is, or was, our child
+	freed    []*ward                            // runs that ended and released processes that are our children now
+	adopted  map[boundary.Identity]*child       // inherited children
+	strays   []boundary.Exit                    // the last that ended and were nobody's yet
+	custody  map[longstop.RunID]*custody        // runs that we answer for
+	vigils   map[longstop.RunID]bool            // runs that another's owner answers for, or nobody yet
+	seen     map[longstop.RunID][]boundary.Stat // the tree of an owner that we ended though it was no child of ours
+	visitors int                                // open connections
+	leaving  bool                               // TERM came: go as soon as may be
+	stirred  chan struct{}                      // one of these changed
+}
+
+const (
+	keeperLock   = "keeper.lock"
+	keeperSocket = "keeper.sock"
+	keeperReady  = 3 // descriptor: a byte once the socket is there, its end if another keeper is
+	keeperStays  = "stay"
+	// lingering is how long a keeper waits for somebody new before it goes.
+	keeperLingers = 2 * time.Second
+)
+
+// RunKeeper is a keeper's main function. Called with a state folder it starts the keeper proper, in
+// a session of its own, and goes, so that the keeper is nobody's child.
+func RunKeeper(args []string) int {
+	if len(args) == 1 {
+		return detachKeeper(args[0])
+	}
+	if len(args) != 2 || args[0] != keeperStays {
+		return exitNoAnswer
+	}
+	if err := becomeServant("longstop-keeper", keeperReady); err != nil {
+		return exitNoAnswer
+	}
+	folder, err := record.Open(args[1])
+	if err != nil {
+		return exitNoAnswer
+	}
+	lock, err := folder.Lock(keeperLock)
+	if err != nil {
+		return exitNoAnswer // another keeper is there, or on its way out: whoever asked tries again
+	}
+	defer lock.Unlock()
+	k := &keeper{folder: folder, reaper: &boundary.Reaper{}, flights: map[string]*flight{}, wards: map[longstop.RunID]*ward{},
+		adopted: map[boundary.Identity]*child{}, custody: map[longstop.RunID]*custody{}, vigils: map[longstop.RunID]bool{},
+		seen: map[longstop.RunID][]boundary.Stat{}, stirred: make(chan struct{}, 1)}
+	children, signals := make(chan os.Signal, 1), make(chan os.Signal, 4)
+	signal.Notify(children, unix.SIGCHLD)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
+	if k.socket, err = listen(folder.FD(), keeperSocket); err != nil {
+		return exitNoAnswer
+	}
+	unix.Write(keeperReady, []byte{1})
+	unix.Close(keeperReady)
+	fault.At("keeper.listening")
+	go k.receive(k.socket)
+	go k.watch(children, signals)
+	k.succeed()
+	k.stay()
+	return exitAnswered
+}
+
+// stay returns when there is nothing to stay for.
+func (k *keeper) stay() {
+	for {
+		for k.needed() {
+			<-k.stirred
+		}
+		debug.FreeOSMemory()
+		pause := keeperLingers
+		if k.isLeaving() {
+			pause = 0
+		}
+		select {
+		case <-k.stirred:
+			continue
+		case <-time.After(pause):
+		}
+		if k.leave() {
+			return
+		}
+	}
+}
+
+func (k *keeper) needed() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.visitors+len(k.flights)+len(k.wards)+len(k.custody)+len(k.vigils) > 0
+}
+
+func (k *keeper) isLeaving() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.leaving
+}
+
+// leave takes the socket away, so that nobody new finds it, and looks whether somebody just had.
+// Whoever is left in its queue all the same sees the connection end without a word, and tries again.
+func (k *keeper) leave() bool {
+	k.socket.remove()
+	var late []*link
+	for {
+		l, err := k.socket.accept(false)
+		if l == nil || err != nil {
+			break
+		}
+		late = append(late, l)
+	}
+	if len(late) == 0 && !k.needed() {
+		return true
+	}
+	socket, err := listen(k.folder.FD(), keeperSocket)
+	if err == nil {
+		k.socket.file.Close()
+		k.socket = socket
+		go k.receive(socket)
+	}
+	for _, l := range late {
+		k.welcome(l)
+	}
+	return false
+}
+
+// stir lets stay look again.
+func (k *keeper) stir() {
+	select {
+	case k.stirred <- struct{}{}:
+	default:
+	}
+}
+
+// receive takes connections until the socket is closed.
+func (k *keeper) receive(socket *listener) {
+	for {
+		l, err := socket.accept(true)
+		switch {
+		case err == nil:
+			k.welcome(l)
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
+			time.Sleep(10 * time.Millisecond) // until some are closed
+		default:
+			return
+		}
+	}
+}
+
+// welcome answers one connection.
+func (k *keeper) welcome(l *link) {
+	k.mu.Lock()
+	k.visitors++
+	k.mu.Unlock()
+	k.stir()
+	go func() {
+		defer func() {
+			l.close()
+			k.mu.Lock()
+			k.visitors--
+			k.mu.Unlock()
+			k.stir()
+		}()
+		l.file.SetReadDeadline(time.Now().Add(heardWithin))
+		var a ask
+		if err := l.receive(&a); err != nil {
+			return
+		}
+		l.file.SetReadDeadline(time.Time{})
+		k.answer(l, a)
+	}()
+}
+
+func (k *keeper) answer(l *link, a ask) {
+	switch {
+	case a.Verb == askSubmit && a.Submit != nil && a.Login != nil:
+		l.send(k.submit(*a.Submit, *a.Login))
+	case a.Verb == askHold:
+		l.send(reply{Heard: true})
+		<-l.closed()
+	case a.Verb == askHeal:
+		k.succeed()
+		l.send(reply{})
+	case a.Verb == askCancel && a.Cancel != nil, a.Verb == askRenew:
+		c, err := k.answering(a)
+		switch {
+		case err != nil:
+			l.send(reply{Error: told(err)})
+		case c == nil:
+			l.send(reply{}) // nobody need answer any more: its record says why
+		default:
+			c.answer(l, a)
+		}
+	default:
+		l.send(reply{Error: &longstop.Error{Code: longstop.CodeUsage, Message: "a keeper knows no verb " + quoted(string(a.Verb))}})
+	}
+}
+
+// watch takes note of children that end, and of signals. TERM does not end a keeper that has runs:
+// their owners heard it too, and their records come first.
+func (k *keeper) watch(children, signals <-chan os.Signal) {
+	for {
+		select {
+		case <-children:
+			k.reap()
+		case <-signals:
+			k.mu.Lock()
+			k.leaving = true
+			k.mu.Unlock()
+			k.stir()
+			go k.goDown()
+		}
+	}
+}
+
+// goDown ends the runs that the keeper itself answers for, if the system is going down.
+func (k *keeper) goDown() {
+	if !systemStopping() {
+		return
+	}
+	k.mu.Lock()
+	var all []*custody
+	for _, c := range k.custody {
+		all = append(all, c)
+	}
+	k.mu.Unlock()
+	for _, c := range all {
+		c.do(func() { c.ask(longstop.CauseShutdown, c.grace()) })
+	}
+}

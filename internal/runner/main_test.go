@@ -1,0 +1,18 @@
+package runner
+
+import (
+	"os"
+	"testing"
+)
+
+// The test binary is also keeper, owner and gate: they are started as /proc/self/exe.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "keeper", "owner", "gate", "serve", "version":
+			os.Exit(Main(os.Args[1:]))
+		}
+	}
+	takeUmask()
+	os.Exit(m.Run())
+}

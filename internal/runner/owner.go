@@ -1,0 +1,369 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/fault"
+	"github.com/longstop/longstop/internal/record"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// assignment is what a keeper gives an owner: the run's folder, built and claimed, and what is
+// nowhere on disk. Five descriptors come with it: the reading and writing ends of stdout's and
+// stderr's pipes, and the gate's report.
+type assignment struct {
+	StateDir string      `json:"state_dir"`
+	Submit   wire.Submit `json:"submit"`
+	Login    login       `json:"login"`
+}
+
+// login is what a workload has from the login that submitted it.
+type login struct {
+	Environ [][]byte `json:"environ"`
+	Dir     string   `json:"dir"`
+	Umask   int      `json:"umask"`
+}
+
+// verdict is an owner's answer to its keeper, and a keeper's to whoever submitted: the record once
+// the work was exec'd or could not be, or why nothing was begun.
+type verdict struct {
+	Record []byte          `json:"record,omitempty"`
+	Error  *longstop.Error `json:"error,omitempty"`
+}
+
+// ownerStream is the descriptor of an owner's end of the pair that it has with its keeper.
+const ownerStream = 3
+
+// RunOwner is an owner's main function: it starts one run's work and answers for it until its final
+// record is durable. Its keeper may die meanwhile.
+func RunOwner([]string) int {
+	if err := becomeServant("longstop-owner", ownerStream); err != nil {
+		return exitNoAnswer
+	}
+	children, signals := make(chan os.Signal, 1), make(chan os.Signal, 4)
+	signal.Notify(children, unix.SIGCHLD)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
+	keeper, err := inheritedLink(ownerStream)
+	if err != nil {
+		return exitNoAnswer
+	}
+	var given assignment
+	fds, err := keeper.receiveWith(&given, 5)
+	if err != nil {
+		return exitNoAnswer
+	}
+	o := &owner{reaper: &boundary.Reaper{}, given: given, report: fds[4],
+		outputs: [2]int{fds[0], fds[2]}, inputs: [2]int{fds[1], fds[3]}}
+	fault.At("owner.assigned")
+	custody, answer := o.launch()
+	keeper.send(answer)
+	keeper.close()
+	fault.At("owner.answered")
+	if custody == nil {
+		return exitAnswered
+	}
+	o.given = assignment{} // the script, the environment's values
+	debug.FreeOSMemory()
+	o.attend(custody, children, signals)
+	return exitAnswered
+}
+
+// becomeServant makes this process one of those that outlive whoever started them and see secrets:
+// in no folder, without foreign descriptors, not to be looked into, heir of its orphans. HUP is
+// heard and does nothing; to ignore it would be inherited by every workload.
+func becomeServant(name string, lastInherited int) error {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
+	unix.CloseOnExec(lastInherited)
+	if err := boundary.CloseInherited(lastInherited); err != nil {
+		return err
+	}
+	boundary.Rename(name)
+	unix.Umask(0077)
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	return errors.Join(boundary.Conceal(), boundary.Subreap())
+}
+
+// owner is the process that owns one run.
+type owner struct {
+	reaper  *boundary.Reaper
+	given   assignment
+	outputs [2]int // reading ends of stdout's and stderr's pipes
+	inputs  [2]int // writing ends
+	report  int
+
+	run    *record.Run
+	rec    longstop.Record
+	socket *listener
+}
+
+// launch starts the work and answers with its record.
+//
+//  1. The lock. The folder is read again under it: whoever had it before may have begun.
+//  2. "starting" is written, and the socket made by which the run can be stopped.
+//  3. The gate is started, and seen to stand where the workload will (start).
+//  4. "running" is written with the gate's identity, and both records are made durable by one flush.
+//     Before it, nothing of the work can have run; a power failure then leaves a claim whose run
+//     never started, with or without "starting".
+//  5. The byte that opens the gate; exec, or the reason why not.
+func (o *owner) launch() (*custody, verdict) {
+	folder, err := record.Open(o.given.StateDir)
+	if err != nil {
+		return nil, verdict{Error: told(err)}
+	}
+	if o.run, err = folder.Run(o.given.Submit.RunID); err != nil {
+		return nil, verdict{Error: told(err)}
+	}
+	if _, err := o.run.Lock(); err != nil && !errors.Is(err, record.ErrFinal) {
+		return nil, verdict{Error: told(fmt.Errorf("take the run's lock: %w", err))}
+	}
+	fault.At("owner.locked")
+	raw, _, err := o.run.Read()
+	if !errors.Is(err, record.ErrNoRecord) {
+		if err != nil {
+			return nil, verdict{Error: told(err)}
+		}
+		return nil, verdict{Record: raw} // it was begun before
+	}
+	o.rec = firstRecord(o.given.Submit, writerOf(longstop.WriterOwner))
+	if _, err := o.run.Write(&o.rec, o.given.Submit.Secret, false); err != nil {
+		return nil, o.fail(launchError("record", "", err))
+	}
+	fault.At("owner.starting")
+	if o.socket, err = listen(o.run.DirFD(), ownerSocket); err != nil {
+		return nil, o.fail(launchError("socket", ownerSocket, err))
+	}
+	return o.start()
+}
+
+const ownerSocket = "owner.sock"
+
+// firstRecord is a run's record before anything of it is there.
+func firstRecord(sub wire.Submit, by longstop.Writer) longstop.Record {
+	now, boot := longstop.At(time.Now()), boundary.BootNow()
+	rec := longstop.Record{
+		ActionID: sub.ActionID, SessionID: sub.SessionID, KeyHash: record.KeyHash(sub.Key), Digest: sub.Request.Digest,
+		At: now, BootAt: boot, Writer: by, State: longstop.WorkloadStarting,
+		Lifetime: sub.Request.Lifetime, Leftover: sub.Request.Leftover, GraceMS: int64(sub.Request.GraceS * 1000),
+		Boundary: longstop.Boundary{Kind: longstop.BoundaryTree},
+	}
+	if rec.Leftover == "" {
+		rec.Leftover = longstop.LeftoverWait
+	}
+	if sub.Request.Lifetime == longstop.Leased {
+		rec.LeaseUntil, rec.LeaseRenewed = sub.LeaseUntil, now
+	}
+	if sub.Request.DeadlineS > 0 {
+		rec.DeadlineUntil = boot.Add(time.Duration(sub.Request.DeadlineS * float64(time.Second)))
+	}
+	return rec
+}
+
+// start does steps 3 to 5 of launch.
+func (o *owner) start() (*custody, verdict) {
+	settled := make(chan struct{})
+	go func() { o.run.Settle(); close(settled) }() // beside the gate's start, which takes as long
+	gate, failure := o.makeGate()
+	<-settled
+	if failure != nil {
+		return nil, o.fail(failure)
+	}
+	if boundary.BootNow() > o.given.Submit.NotAfter {
+		gate.stream.close()
+		return nil, o.fail(&longstop.LaunchError{Step: "not_after", Message: "the time in which it might start has passed"})
+	}
+	o.rec.State = longstop.WorkloadRunning
+	o.rec.StartedAt, o.rec.Main = longstop.At(time.Now()), gate.identity()
+	one, empty := 1, false
+	o.rec.Boundary.Processes, o.rec.Boundary.Empty = &one, &empty
+	o.rec.At, o.rec.BootAt = longstop.At(time.Now()), boundary.BootNow()
+	raw, err := o.run.Write(&o.rec, o.given.Submit.Secret, true)
+	if err != nil {
+		gate.stream.close()
+		return nil, o.fail(launchError("record", "", err))
+	}
+	fault.At("owner.running")
+	if failure := gate.open(o.report); failure != nil {
+		return nil, o.fail(failure)
+	}
+	unix.Close(o.report)
+	custody, err := o.custody(raw)
+	if err != nil {
+		// Without a clock of its own the run cannot be answered for: the keeper inherits it.
+		return nil, verdict{Error: told(err)}
+	}
+	return custody, verdict{Record: raw}
+}
+
+// custody begins to answer for the run.
+func (o *owner) custody(raw []byte) (*custody, error) {
+	c, err := newCustody(o.run, o.rec, o.given.Submit.Secret, &ownTree{o.reaper})
+	if err != nil {
+		return nil, err
+	}
+	c.publish(raw)
+	if o.rec.Leftover == longstop.LeftoverRelease {
+		for _, fd := range []int{o.outputs[0], o.outputs[1], o.inputs[0], o.inputs[1]} {
+			unix.Close(fd)
+		}
+	} else {
+		if c.output, err = newCapture(o.run, o.outputs); err != nil {
+			return nil, err
+		}
+		c.output.start()
+	}
+	logAccepted(o.rec)
+	return c, nil
+}
+
+// fail ends a run of which nothing ran.
+func (o *owner) fail(failure *longstop.LaunchError) verdict {
+	for empty := false; !empty; empty = o.reaper.Reap(nil) { // the gate, on its way out
+		for _, child := range o.reaper.Children() {
+			o.reaper.Signal(child.Identity, unix.SIGKILL)
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+	if o.socket != nil {
+		o.socket.close()
+	}
+	o.rec.State, o.rec.LaunchError, o.rec.Main = longstop.WorkloadLaunchFailed, failure, nil
+	o.rec.StartedAt, o.rec.FinishedAt = longstop.Time{}, longstop.At(time.Now())
+	none, empty := 0, true
+	o.rec.Boundary.Processes, o.rec.Boundary.Empty = &none, &empty
+	o.rec.Output.Stream = longstop.StreamComplete
+	o.rec.At, o.rec.BootAt = longstop.At(time.Now()), boundary.BootNow()
+	fault.At("owner.failed")
+	raw, err := o.run.Finish(&o.rec, o.given.Submit.Secret)
+	if err != nil {
+		e := told(fmt.Errorf("%s; nothing of the work ran, and that could not be written down: %w", failure.Message, err))
+		return verdict{Error: e}
+	}
+	logEnd(o.rec)
+	return verdict{Record: raw}
+}
+
+// attend answers for the run, for whoever asks, until it is over and they have their answers.
+func (o *owner) attend(c *custody, children, signals <-chan os.Signal) {
+	var asking sync.WaitGroup
+	go func() {
+		for {
+			l, err := o.socket.accept(true)
+			if err != nil {
+				return
+			}
+			asking.Go(func() { c.serve(l) })
+		}
+	}()
+	go func() {
+		for {
+			select {
+			case <-children:
+				c.nudge()
+			case <-signals:
+				c.heard()
+			case <-c.done:
+				return
+			}
+		}
+	}()
+	c.attend()
+	o.socket.remove()
+	waitAtMost(&asking, 2*time.Second)
+}
+
+// heard is a TERM or INT to whoever answers for the run: a cancel, whose cause is settled when it is
+// over.
+func (c *custody) heard() {
+	c.do(func() { c.ask(longstop.CauseSignal, c.grace()) })
+	go func() {
+		if systemStopping() {
+			c.do(func() {
+				if c.rec.Cause == longstop.CauseSignal {
+					c.rec.Cause = longstop.CauseShutdown
+				}
+			})
+		}
+	}()
+}
+
+func waitAtMost(group *sync.WaitGroup, most time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	go func() { group.Wait(); cancel() }()
+	<-ctx.Done()
+}
+
+// ownTree is an owner's boundary: whatever descends from it.
+type ownTree struct{ reaper *boundary.Reaper }
+
+func (t *ownTree) kind() longstop.BoundaryKind { return longstop.BoundaryTree }
+
+func (t *ownTree) settle(ended func(boundary.Exit)) (empty, proven bool) {
+	return t.reaper.Reap(ended), true
+}
+
+func (t *ownTree) walk(visit func(boundary.Stat) bool) {
+	boundary.Walk(os.Getpid(), pids(t.reaper.Children()), visit)
+}
+
+func (t *ownTree) signal(id boundary.Identity, sig unix.Signal) error {
+	return t.reaper.Signal(id, sig)
+}
+
+func (t *ownTree) doubts() []longstop.Process { return nil }
+
+func (t *ownTree) pace() time.Duration { return recount }
+
+func pids(stats []boundary.Stat) []int {
+	all := make([]int, len(stats))
+	for i, s := range stats {
+		all[i] = s.PID
+	}
+	return all
+}
+
+// workEnv is the environment of the workload: the login's, then the request's, then ours.
+func workEnv(given assignment, run *record.Run) [][]byte {
+	sub := given.Submit
+	ours := []struct{ name, value string }{
+		{boundary.RunMark, string(sub.RunID)},
+		{"LONGSTOP_ACTION_ID", string(sub.ActionID)},
+		{"LONGSTOP_EFFECT_TOKEN", sub.EffectToken},
+		{"LONGSTOP_EVIDENCE", run.Path("evidence")},
+		{"LONGSTOP_PROGRESS", run.Path("progress")},
+	}
+	set := map[string]bool{}
+	var env [][]byte
+	add := func(name string, value []byte) {
+		if !set[name] {
+			set[name] = true
+			env = append(env, append([]byte(name+"="), value...))
+		}
+	}
+	for _, v := range ours {
+		add(v.name, []byte(v.value))
+	}
+	for name, value := range sub.EnvValues {
+		add(name, value)
+	}
+	for _, entry := range given.Login.Environ {
+		if name, value, ok := strings.Cut(string(entry), "="); ok && name != "" {
+			add(name, []byte(value))
+		}
+	}
+	return env
+}

@@ -1,0 +1,228 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/fault"
+)
+
+// stopping is the stopping of a run: TERM to all of its boundary, CONT (a stopped process cannot
+// hear TERM), the grace, then KILL again and again until the boundary is empty. What cannot be
+// killed is named, and tried again for as long as somebody answers for the run.
+type stopping struct {
+	cause  longstop.Cause // empty: the main process ended by itself, and leftovers are to be killed
+	log    *longstop.CancelLog
+	killAt longstop.BootTime // the grace ends
+	next   longstop.BootTime // something is due
+	termed bool
+	rounds int // of KILL, since somebody new was met
+	met    map[boundary.Identity]error
+}
+
+func newStopping(cause longstop.Cause, grace time.Duration) *stopping {
+	now := boundary.BootNow()
+	return &stopping{cause: cause, killAt: now.Add(max(grace, 0)), next: now, met: map[boundary.Identity]error{}}
+}
+
+// ask begins to stop the run, or presses on with it: a shorter grace than the present one counts, and
+// survivors are tried again. A run that has ended by now is left to end so.
+func (c *custody) ask(cause longstop.Cause, grace time.Duration) {
+	if c.settled() {
+		return
+	}
+	now := boundary.BootNow()
+	if c.stop != nil && c.stop.cause != "" {
+		c.stop.killAt = min(c.stop.killAt, now.Add(max(grace, 0)))
+		c.stop.rounds, c.stop.next = 0, now
+		return
+	}
+	if c.rec.Cancel == nil {
+		c.rec.Cancel = &longstop.CancelLog{RequestedAt: longstop.At(time.Now())}
+	}
+	c.rec.Cause = cause
+	c.stopFor(grace)
+	c.write(true) // intent before effect
+	fault.At("cancel.recorded")
+}
+
+// stopFor begins to stop the run for the cause that its record names.
+func (c *custody) stopFor(grace time.Duration) {
+	c.stop = newStopping(c.rec.Cause, grace)
+	c.stop.log = c.rec.Cancel
+	c.isStopping.Store(true)
+}
+
+// due begins to stop a run whose lease or deadline has passed.
+func (c *custody) due(now longstop.BootTime) {
+	switch {
+	case c.over() || c.stop != nil && c.stop.cause != "":
+	case c.rec.DeadlineUntil > 0 && now >= c.rec.DeadlineUntil:
+		c.ask(longstop.CauseDeadline, c.grace())
+	case c.rec.LeaseUntil > 0 && now >= c.rec.LeaseUntil:
+		c.ask(longstop.CauseLease, c.grace())
+	}
+}
+
+// press does what is due of stopping.
+func (c *custody) press(now longstop.BootTime) {
+	s := c.stop
+	if !s.termed {
+		s.termed = true
+		c.term()
+		fault.At("cancel.termed")
+	}
+	if now < s.killAt {
+		s.next = s.killAt
+		return
+	}
+	c.kill(now)
+}
+
+// term sends TERM, then CONT, to every process of the boundary, a parent before its children: a
+// shell that hears of its own end first does not go on to its next command. It is one pass: what a
+// process starts in answer to TERM is its cleaning up, and has the grace for it.
+func (c *custody) term() {
+	s := c.stop
+	n := 0
+	c.within.walk(func(p boundary.Stat) bool {
+		if p.Dead() {
+			return true
+		}
+		if err := c.within.signal(p.Identity, unix.SIGTERM); err == nil {
+			n++
+			c.within.signal(p.Identity, unix.SIGCONT)
+		} else if !errors.Is(err, boundary.ErrGone) {
+			s.met[p.Identity] = err
+		}
+		return true
+	})
+	if s.log == nil || n == 0 && len(s.met) == 0 {
+		return
+	}
+	s.log.Signal, s.log.Signalled = "TERM", n
+	c.signalled()
+	c.write(false)
+}
+
+// signalled notes that the first signal was sent. An orphan stays one until it is over.
+func (c *custody) signalled() {
+	if log := c.stop.log; log != nil && log.SignalledAt.IsZero() {
+		log.SignalledAt = longstop.At(time.Now())
+		if c.rec.State != longstop.WorkloadOrphaned && c.opened == nil {
+			c.enter(longstop.WorkloadCancelling)
+		}
+	}
+}
+
+// Between two rounds of KILL, while those who were told to go still go.
+const (
+	killPause    = 500 * time.Microsecond
+	longestPause = 5 * time.Second
+	// surviving is how long KILL may take before whoever is left is called a survivor.
+	surviving = time.Second
+)
+
+// kill sends KILL to everybody, in rounds that follow each other at once while they meet somebody
+// new (a process that forks and goes), and ever more slowly while they do not.
+func (c *custody) kill(now longstop.BootTime) {
+	s := c.stop
+	fault.At("cancel.kill")
+	for fresh := true; fresh; {
+		if fresh = c.killRound(); fresh {
+			s.rounds = 0
+		}
+		if c.settled() {
+			return
+		}
+	}
+	s.next = now.Add(min(killPause<<min(s.rounds, 14), longestPause))
+	s.rounds++
+	if now.Sub(s.killAt) >= surviving {
+		c.nameSurvivors()
+	}
+}
+
+// killRound reports whether it met a process that no round before it had met.
+func (c *custody) killRound() (fresh bool) {
+	s := c.stop
+	killed := 0
+	c.within.walk(func(p boundary.Stat) bool {
+		if p.Dead() {
+			return true
+		}
+		err := c.within.signal(p.Identity, unix.SIGKILL)
+		if _, known := s.met[p.Identity]; !known {
+			fresh = true
+			if err == nil {
+				killed++
+			}
+		}
+		s.met[p.Identity] = err
+		return true
+	})
+	if killed > 0 && s.log != nil {
+		if s.log.KilledAt.IsZero() {
+			s.log.KilledAt = longstop.At(time.Now())
+		}
+		s.log.Killed += killed
+		c.signalled()
+	}
+	return fresh
+}
+
+// nameSurvivors puts whoever outlived KILL on record, with the reason.
+func (c *custody) nameSurvivors() {
+	var survivors []longstop.Process
+	for _, p := range c.living() {
+		p.Why = whyAlive(p, c.stop.met[boundary.Identity{PID: p.PID, Start: p.StartTime}])
+		survivors = append(survivors, p)
+	}
+	survivors = append(survivors, c.within.doubts()...)
+	if len(survivors) == 0 {
+		c.doubt("something of the run is left that /proc does not show to this user")
+	} else if sameProcesses(survivors, c.rec.Survivors) {
+		return
+	}
+	c.rec.Survivors = survivors
+	c.see()
+	c.write(true)
+}
+
+func (c *custody) doubt(words string) {
+	for _, known := range c.rec.Anomalies {
+		if known == words {
+			return
+		}
+	}
+	c.rec.Anomalies = append(c.rec.Anomalies, words)
+}
+
+func whyAlive(p longstop.Process, err error) string {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Sprintf("it may not be signalled by this user: it runs as user %d", p.UID)
+	case err != nil && !errors.Is(err, boundary.ErrGone):
+		return err.Error()
+	case p.State == "D":
+		return "KILL was sent; it is in uninterruptible sleep, inside the kernel"
+	}
+	return "KILL was sent; it has not ended yet"
+}
+
+func sameProcesses(a, b []longstop.Process) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].PID != b[i].PID || a[i].StartTime != b[i].StartTime || a[i].Why != b[i].Why {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,272 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/fault"
+	"github.com/longstop/longstop/internal/record"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// flight is a submit in hand; others of the same key wait for it.
+type flight struct{ landed chan struct{} }
+
+// submit accepts a run and starts it, or answers with the one that its key has. Submits of one key
+// are taken one after the other.
+func (k *keeper) submit(sub wire.Submit, from login) reply {
+	key := record.KeyHash(sub.Key)
+	for {
+		k.mu.Lock()
+		other := k.flights[key]
+		if other == nil {
+			k.flights[key] = &flight{make(chan struct{})}
+			k.mu.Unlock()
+			break
+		}
+		k.mu.Unlock()
+		<-other.landed
+	}
+	defer func() {
+		k.mu.Lock()
+		close(k.flights[key].landed)
+		delete(k.flights, key)
+		k.mu.Unlock()
+		k.stir()
+	}()
+	answer, err := k.accept(sub, from)
+	if err != nil {
+		return reply{Error: told(err)}
+	}
+	return answer
+}
+
+// accept does the steps of a submit that are a keeper's.
+//
+//  1. A key that has something already is answered with that, and starts nothing.
+//  2. The run's folder is built, complete. Nothing leads to it yet.
+//  3. The key is claimed, create-only. From here on the run is accepted; whoever else claims the key
+//     is told of it.
+//  4. Its owner is started.
+func (k *keeper) accept(sub wire.Submit, from login) (reply, error) {
+	claim, err := k.folder.Find(sub.Key)
+	if err != nil {
+		return reply{}, err
+	}
+	existing := claim.Found
+	if existing {
+		answer, err := k.existing(claim, sub)
+		if err != nil || answer.Record != nil {
+			return answer, err
+		}
+		// Claimed and never begun: whoever accepted it died between steps 3 and 4. Its own
+		// submitter asks again, in time, and may have it.
+	}
+	if err := inTime(sub); err != nil {
+		return reply{}, err
+	}
+	run, err := k.folder.Build(sub)
+	if err != nil {
+		return reply{}, err
+	}
+	fault.At("submit.built")
+	claim, err = k.folder.Claim(run, sub.Key)
+	run.Close()
+	if err != nil {
+		return reply{}, err
+	}
+	fault.At("submit.claimed")
+	if !claim.Mine && !existing {
+		return k.existing(claim, sub)
+	}
+	answer, err := k.begin(sub, from)
+	answer.Existing = existing
+	return answer, err
+}
+
+// existing answers a submit whose key has something. No record and no error: it is this very run,
+// which nobody has begun and nobody answers for.
+func (k *keeper) existing(claim record.Claim, sub wire.Submit) (reply, error) {
+	if err := claim.Refusal(sub.Request.Digest); err != nil {
+		return reply{}, err
+	}
+	run, err := k.folder.Run(claim.RunID)
+	if err != nil {
+		return reply{}, err
+	}
+	defer run.Close()
+	raw, _, err := run.Read()
+	if err == nil {
+		return reply{Record: raw, Existing: true}, nil
+	}
+	if !errors.Is(err, record.ErrNoRecord) {
+		return reply{}, err
+	}
+	held, err := run.Locked()
+	if err == nil && !held && claim.RunID == sub.RunID {
+		return reply{}, nil
+	}
+	return reply{}, &longstop.Error{Code: longstop.CodeTimeout,
+		Message: "the key's run, " + string(claim.RunID) + ", was accepted and has not begun yet",
+		Hint:    "Ask again: the answer does not start anything twice."}
+}
+
+// inTime refuses a submit that comes too late: whoever sent it has stopped waiting.
+func inTime(sub wire.Submit) error {
+	late := ""
+	switch now := boundary.BootNow(); {
+	case sub.BootID != boundary.BootID():
+		late = "it was meant for another boot of this host"
+	case now > sub.NotAfter:
+		late = fmt.Sprintf("it came %s after the time in which it might start", now.Sub(sub.NotAfter).Round(time.Millisecond))
+	case sub.Request.Lifetime == longstop.Leased && now >= sub.LeaseUntil:
+		late = "its lease has run out already"
+	default:
+		return nil
+	}
+	return &longstop.Error{Code: longstop.CodeExpired, Message: "the submit is refused: " + late, Hint: "Nothing was started. Start again under a new key."}
+}
+
+// begin starts the owner of a run that is accepted and returns what it answers. Should it die
+// without a word, the keeper answers in its place, once it knows whether anything ran.
+func (k *keeper) begin(sub wire.Submit, from login) (reply, error) {
+	w, stream, err := k.startOwner(sub, from)
+	if err != nil {
+		go k.succeedTo(sub.RunID) // if nobody asks again
+		return reply{}, err
+	}
+	fault.At("submit.started")
+	var said verdict
+	err = stream.receive(&said)
+	stream.close()
+	if err == nil {
+		fault.At("submit.answered")
+		k.began(w, said)
+		if said.Error != nil {
+			return reply{}, said.Error
+		}
+		return reply{Record: said.Record}, nil
+	}
+	if !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
+		return reply{}, fmt.Errorf("hear from the run's owner: %w", err)
+	}
+	<-w.gone
+	return k.afterOwner(w.id, w.custody)
+}
+
+// began keeps what the owner answered, and lets go of what only a launch needs.
+func (k *keeper) began(w *ward, said verdict) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if w.passed {
+		return
+	}
+	if err := wire.Tolerant(said.Record, &w.rec); err != nil || w.rec.State.Final() {
+		return
+	}
+	unix.Close(w.report)
+	w.report = -1
+}
+
+// afterOwner answers a submit whose owner died: as soon as it is sure whether the work ran.
+func (k *keeper) afterOwner(id longstop.RunID, c *custody) (reply, error) {
+	if c != nil {
+		select {
+		case <-c.done:
+		case <-time.After(2 * time.Second):
+		}
+	}
+	run, err := k.folder.Run(id)
+	if err != nil {
+		return reply{}, err
+	}
+	defer run.Close()
+	raw, _, err := run.Read()
+	if err != nil {
+		return reply{}, fmt.Errorf("the run's owner died: %w", err)
+	}
+	return reply{Record: raw}, nil
+}
+
+// startOwner makes a run's pipes and starts its owner.
+func (k *keeper) startOwner(sub wire.Submit, from login) (_ *ward, _ *link, err error) {
+	w := &ward{id: sub.RunID, secret: sub.Secret, gone: make(chan struct{}), report: -1, outputs: [2]int{-1, -1}}
+	born := false
+	defer func() {
+		if err != nil && !born {
+			w.close()
+		}
+	}()
+	var inputs [2]int
+	for i := range inputs {
+		read, write, err := outputPipe()
+		if err != nil {
+			return nil, nil, err
+		}
+		w.outputs[i], inputs[i] = read, write
+		defer unix.Close(write)
+	}
+	if w.report, err = newReport(); err != nil {
+		return nil, nil, fmt.Errorf("make the gate's report: %w", err)
+	}
+	stream, theirs, err := pair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer theirs.Close()
+	if err := k.bear(w, theirs); err != nil {
+		stream.close()
+		return nil, nil, err
+	}
+	born = true // from here on its end is what closes what it has
+	given := assignment{StateDir: k.folder.Dir(), Submit: sub, Login: from}
+	if err := stream.send(given, w.outputs[0], inputs[0], w.outputs[1], inputs[1], w.report); err != nil && !errors.Is(err, unix.EPIPE) {
+		stream.close()
+		return nil, nil, fmt.Errorf("give the run to its owner: %w", err)
+	}
+	return w, stream, nil
+}
+
+// bear starts the owner's process. The keeper's lock is held meanwhile, so that its end is not seen
+// before it is known whose it is.
+func (k *keeper) bear(w *ward, stream *os.File) error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	w.owner, err = k.reaper.Start(func() (int, error) {
+		return syscall.ForkExec("/proc/self/exe", []string{"longstop-runner", "owner"}, &syscall.ProcAttr{
+			Env:   servantEnv(),
+			Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), stream.Fd()},
+			Sys:   &syscall.SysProcAttr{Setsid: true},
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("start the run's owner: %w", err)
+	}
+	k.wards[w.id] = w
+	return nil
+}
+
+// outputPipe makes a pipe whose reading end is never waited at. Its room is larger than the usual
+// where the system allows: a workload then waits less often for us.
+func outputPipe() (read, write int, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return -1, -1, fmt.Errorf("make a pipe: %w", err)
+	}
+	unix.SetNonblock(fds[0], true)
+	unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, 256<<10)
+	return fds[0], fds[1], nil
+}

@@ -1,0 +1,301 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/fault"
+	"github.com/longstop/longstop/internal/record"
+)
+
+// A keeper is successor to the runs whose owner and keeper are both gone. It never had their secret,
+// their children or their pipes. What it can tell: after another boot, that nothing is left; before
+// the record said running, that nothing ran; else only whom it still sees. It stops what it can
+// identify, when that is asked or due, and says lost when it sees nothing alive any more: never how
+// the work ended.
+
+// succeed looks after every unresolved run that nobody else is seen to answer for.
+func (k *keeper) succeed() {
+	ids, err := k.folder.Unresolved()
+	if err != nil {
+		return
+	}
+	for _, id := range ids {
+		k.succeedTo(id)
+	}
+}
+
+// succeedTo takes over one run, if nobody answers for it.
+func (k *keeper) succeedTo(id longstop.RunID) {
+	k.mu.Lock()
+	known := k.wards[id] != nil || k.custody[id] != nil || k.vigils[id]
+	if !known {
+		k.vigils[id] = true
+	}
+	k.mu.Unlock()
+	if known {
+		return
+	}
+	if again := k.tryToSucceed(id); again > 0 {
+		k.stir()
+		go k.keepVigil(id, again)
+		return
+	}
+	k.endVigil(id)
+}
+
+func (k *keeper) endVigil(id longstop.RunID) {
+	k.mu.Lock()
+	delete(k.vigils, id)
+	k.mu.Unlock()
+	k.stir()
+}
+
+// keepVigil waits for a run that somebody else answers for, or that its submitter may still begin.
+func (k *keeper) keepVigil(id longstop.RunID, again time.Duration) {
+	defer k.endVigil(id)
+	for again > 0 {
+		k.watchOwner(id, again)
+		k.mu.Lock()
+		ours := k.wards[id] != nil || k.custody[id] != nil
+		k.mu.Unlock()
+		if ours {
+			return
+		}
+		again = k.tryToSucceed(id)
+	}
+}
+
+// watchOwner returns when the run's owner goes, or, where none is there to be watched, after a while.
+func (k *keeper) watchOwner(id longstop.RunID, while time.Duration) {
+	run, err := k.folder.Run(id)
+	if err != nil {
+		time.Sleep(while)
+		return
+	}
+	defer run.Close()
+	l, err := dial(run.DirFD(), ownerSocket)
+	if err != nil {
+		time.Sleep(while)
+		return
+	}
+	defer l.close()
+	if l.send(ask{Verb: askWatch, RunID: id}) == nil {
+		<-l.closed()
+	}
+}
+
+const (
+	soon = 200 * time.Millisecond
+	// unseen is how often a successor looks for a process that nobody tells it about.
+	unseen = time.Second
+)
+
+// tryToSucceed takes the run's lock and does what can be done. It returns how long to wait before
+// trying again, or 0 where nothing is left to try.
+func (k *keeper) tryToSucceed(id longstop.RunID) (again time.Duration) {
+	run, err := k.folder.Run(id)
+	if err != nil {
+		return 0
+	}
+	keep := false
+	defer func() {
+		if !keep {
+			run.Close()
+		}
+	}()
+	_, err = run.Lock()
+	if errors.Is(err, record.ErrHeld) {
+		return soon
+	}
+	if err != nil {
+		return 0
+	}
+	fault.At("successor.locked")
+	_, rec, err := run.Read()
+	sameBoot := run.Claim().BootID == boundary.BootID()
+	switch {
+	case errors.Is(err, record.ErrNoRecord):
+		if left := run.Claim().NotAfter.Sub(boundary.BootNow()); sameBoot && left > 0 {
+			return min(left+time.Millisecond, soon)
+		}
+		rec = unstarted(run.Claim())
+	case err != nil:
+		return 0
+	case rec.State.Final():
+		k.folder.Mend(id)
+		return 0
+	case rec.Writer.MachineID != boundary.MachineID():
+		return 0 // another machine's, in a folder that both have
+	}
+	keep = k.settle(run, rec)
+	return 0
+}
+
+// settle ends a run of which it is certain that nothing ran, or that nothing is left; any other it
+// answers for from here on. It reports whether it kept the run.
+func (k *keeper) settle(run *record.Run, rec longstop.Record) bool {
+	boot := rec.Writer.BootID
+	rec.Writer = writerOf(longstop.WriterSuccessor)
+	switch {
+	case rec.State == longstop.WorkloadStarting || rec.State == longstop.WorkloadQueued:
+		// An owner opens the gate only after "running" is durable, and it was not: the gate saw its
+		// stream end with the owner, and went. See owner.launch.
+		rec.LaunchError = &longstop.LaunchError{Step: "owner", Message: "the owner died before the start: nothing of the work ran"}
+		rec.State, rec.Main = longstop.WorkloadLaunchFailed, nil
+		k.close(run, rec)
+		return false
+	case boot != boundary.BootID():
+		lost(&rec, longstop.Rebooted, true)
+		k.close(run, rec)
+		return false
+	}
+	k.mu.Lock()
+	seen := k.seen[run.ID()]
+	delete(k.seen, run.ID())
+	k.mu.Unlock()
+	c, err := newCustody(run, rec, nil, &identified{run: run.ID(), main: rec.Main, seen: seen})
+	if err != nil {
+		return false
+	}
+	c.mainEnded = rec.Main != nil && (rec.Main.ExitCode != nil || rec.Main.Signal != "")
+	c.enter(longstop.WorkloadOrphaned)
+	if rec.Cancel != nil {
+		c.stopFor(c.grace())
+	}
+	c.write(false)
+	k.mu.Lock()
+	k.custody[run.ID()] = c
+	k.mu.Unlock()
+	go func() {
+		c.attend()
+		run.Close()
+		k.mu.Lock()
+		delete(k.custody, run.ID())
+		k.mu.Unlock()
+		k.stir()
+	}()
+	return true
+}
+
+// close writes the final record of a run that is over for certain.
+func (k *keeper) close(run *record.Run, rec longstop.Record) {
+	rec.Survivors = nil
+	none, empty := 0, true
+	rec.Boundary = longstop.Boundary{Kind: longstop.BoundaryTree, Processes: &none, Empty: &empty}
+	rec.Output.StdoutBytes, rec.Output.StderrBytes = run.Sizes()
+	rec.Output.Stream = longstop.StreamCut
+	rec.At, rec.BootAt, rec.FinishedAt = longstop.At(time.Now()), boundary.BootNow(), longstop.At(time.Now())
+	if _, err := run.Finish(&rec, nil); err == nil {
+		logEnd(rec)
+	}
+}
+
+func lost(rec *longstop.Record, because longstop.UnknownReason, proven bool) {
+	rec.State, rec.LostBecause, rec.EmptyProven, rec.Result = longstop.WorkloadLost, because, proven, nil
+}
+
+// identified is the boundary of a run as its successor has it: the main process, if it is still the
+// one of the record, whoever carries the run's mark, and what descends from them. Somebody who left
+// the tree and cleared his environment is not seen, so that emptiness is never proven.
+type identified struct {
+	run  longstop.RunID
+	main *longstop.Main
+	seen []boundary.Stat // who was in the tree while there was one
+}
+
+func (t *identified) kind() longstop.BoundaryKind { return longstop.BoundaryTree }
+
+func (t *identified) pace() time.Duration { return unseen }
+
+func (t *identified) settle(func(boundary.Exit)) (empty, proven bool) {
+	return len(t.roots()) == 0, false
+}
+
+// roots are the living processes that are the run's by their own identity.
+func (t *identified) roots() []boundary.Stat {
+	var since uint64
+	var all []boundary.Stat
+	if m := t.main; m != nil {
+		since = m.StartTime
+		if s, err := boundary.Look(m.PID); err == nil && t.isMain(s) {
+			all = append(all, s)
+		}
+	}
+	for _, s := range t.seen {
+		if now, err := boundary.Look(s.PID); err == nil && now.Identity == s.Identity && !now.Dead() {
+			all = append(all, now)
+		}
+	}
+	return append(all, boundary.Marked(t.run, since)...)
+}
+
+// isMain compares all that a record has of the main process: its number, start, session, group and
+// the table that the number is of. Not its command: exec changes that.
+func (t *identified) isMain(s boundary.Stat) bool {
+	m := t.main
+	return s.PID == m.PID && s.Start == m.StartTime && s.SID == m.SID && s.PGID == m.PGID &&
+		m.PIDNS == boundary.PIDNamespace() && !s.Dead()
+}
+
+func (t *identified) walk(visit func(boundary.Stat) bool) {
+	seen := map[boundary.Identity]bool{}
+	once := func(s boundary.Stat) bool {
+		if seen[s.Identity] {
+			return false
+		}
+		seen[s.Identity] = true
+		return visit(s)
+	}
+	for _, s := range t.roots() {
+		before := boundary.Children(s.PID, s.Threads)
+		if once(s) {
+			boundary.Walk(s.PID, append(before, boundary.Children(s.PID, s.Threads)...), once)
+		}
+	}
+}
+
+func (t *identified) signal(id boundary.Identity, sig unix.Signal) error {
+	return boundary.Signal(id, sig)
+}
+
+func (t *identified) doubts() []longstop.Process { return nil }
+
+// answering finds whoever answers for the run of a cancel or a renewal, among those that the keeper
+// has or can take over. Nil without an error: the run is over.
+func (k *keeper) answering(a ask) (*custody, error) {
+	k.succeedTo(a.RunID)
+	k.mu.Lock()
+	c, w := k.custody[a.RunID], k.wards[a.RunID]
+	k.mu.Unlock()
+	switch {
+	case c != nil:
+		return c, nil
+	case w != nil && a.Bypass:
+		return k.bypass(w)
+	case w != nil:
+		<-w.gone
+		return w.custody, nil
+	}
+	return k.bypassStranger(a)
+}
+
+// bypass ends an owner of ours that does not answer, and takes over from it.
+func (k *keeper) bypass(w *ward) (*custody, error) {
+	fault.At("keeper.bypass")
+	if err := k.reaper.Signal(w.owner, unix.SIGKILL); err != nil && !errors.Is(err, boundary.ErrGone) {
+		return nil, fmt.Errorf("end an owner that does not answer: %w", err)
+	}
+	select {
+	case <-w.gone:
+		return w.custody, nil
+	case <-time.After(heardWithin):
+		return nil, &longstop.Error{Code: longstop.CodeTimeout, Message: "the run's owner does not answer and cannot be ended: it is stuck inside the kernel",
+			Hint: "Ask again; the host's own log may say what it waits for."}
+	}
+}
