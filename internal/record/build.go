@@ -18,18 +18,20 @@ import (
 	"github.com/longstop/longstop/internal/wire"
 )
 
-// A record file is headSize bytes of claim, then two slots of slotSize. A final record has
+// A record file is headSize bytes of claim, then slotCount slots of slotSize. A final record has
 // finalSize of its own.
 const (
 	headSize  = 4 << 10
-	slotSize  = 16 << 10
+	slotSize  = 12 << 10
+	slotCount = 3
+	fileSize  = headSize + slotCount*slotSize
 	finalSize = 32 << 10
 )
 
 // Build makes the folder of a run complete: the claim, room for records and for the final one, the
 // request (without environment values, secret and key) and its standard input from the spool.
 // Nothing leads to it before Claim. A folder that an earlier submit of the same run left is used
-// again.
+// again; where the key is taken already, nothing is built, and Claim tells by whom.
 //
 // Of what is written, the record file alone is flushed, since it alone must not be half there once
 // a key leads to it. The rest serves this boot: after another one nothing of the run is alive, and
@@ -37,6 +39,12 @@ const (
 func (f *Folder) Build(sub wire.Submit) (*Run, error) {
 	if err := checkSubmit(sub); err != nil {
 		return nil, err
+	}
+	if taken, err := f.claim(KeyHash(sub.Key)); err == nil {
+		return &Run{f: f, id: sub.RunID, claim: taken}, nil
+	}
+	if exists(f.runs, string(sub.RunID)+"/final") || exists(f.tombs, string(sub.RunID)) {
+		return nil, otherRun(sub.RunID)
 	}
 	claim := claimOf(sub, f.bootID)
 	head := claim.seal()
@@ -84,7 +92,7 @@ func (f *Folder) fill(run *Run, sub wire.Submit, head []byte) error {
 	// Zeroes written, not holes: the first record then finds its blocks there, which makes its
 	// flush one of data alone. Slot 0 holds an empty record with sequence 0, so that a first record
 	// cut short by a power failure reads as none, and a file without a valid slot as damaged.
-	room := make([]byte, headSize+2*slotSize)
+	room := make([]byte, fileSize)
 	copy(room, head)
 	copy(room[headSize:], seal(kindRecord, 0, nil))
 	file, err := openAt(run.dir, run.built, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -90,14 +91,14 @@ func because(reason string) string {
 //  4. One flush of the folder that has both names.
 func (f *Folder) Claim(run *Run, key string) (Claim, error) {
 	hash, id := KeyHash(key), string(run.id)
-	if run.built == "" {
-		return Claim{}, errors.New("claim: the run was not built")
+	if run.built == "" || exists(f.claims, hash) {
+		return f.taken(run, hash)
 	}
-	defer unlink(run.dir, run.built)
 	if err := link(run.dir, run.built, f.claims, id); err != nil && !errors.Is(err, fs.ErrExist) {
 		return Claim{}, err
 	}
 	if err := f.sameRun(run, hash); err != nil {
+		unlink(run.dir, run.built)
 		return Claim{}, err
 	}
 	fault.At("record.claim.named")
@@ -106,21 +107,44 @@ func (f *Folder) Claim(run *Run, key string) (Claim, error) {
 	}
 	fault.At("record.claim.indexed")
 	err := link(f.claims, id, f.claims, hash)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	if errors.Is(err, fs.ErrExist) {
+		return f.taken(run, hash)
+	}
+	if err != nil {
 		return Claim{}, err
 	}
-	mine := err == nil
 	fault.At("record.claim.linked")
+	unlink(run.dir, run.built)
+	run.built = ""
+	claim := run.claim
+	claim.Found, claim.Mine = true, true
+	run.claim = claim
+	return claim, f.flush(f.claims, "record.claim.flush")
+}
+
+// taken tells who has the key that run is not the first to claim, and removes what was built in
+// vain. Where it is the same run, the run is what the other submit built, and its claim is durable
+// when taken returns.
+func (f *Folder) taken(run *Run, hash string) (Claim, error) {
+	if run.built != "" {
+		unlink(run.dir, run.built)
+		run.built = ""
+	}
 	claim, err := f.claim(hash)
 	if err != nil {
 		return Claim{}, err
 	}
-	claim.Mine = mine
-	if claim.RunID != run.id {
+	if claim.RunID != run.id || claim.Expired {
+		run.Close()
 		f.forget(run)
 		return claim, nil
 	}
-	run.claim, run.built = claim, ""
+	run.claim = claim
+	if run.dir == nil {
+		if run.dir, err = openDir(f.runs, string(run.id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return Claim{}, unreadable(f.runs.Name()+"/"+string(run.id), err)
+		}
+	}
 	return claim, f.flush(f.claims, "record.claim.flush")
 }
 
@@ -131,18 +155,28 @@ func (f *Folder) sameRun(run *Run, hash string) error {
 		return err
 	}
 	if there.KeyHash != hash || there.Digest != run.claim.Digest {
-		return &longstop.Error{Code: longstop.CodeKeyConflict,
-			Message: "run " + string(run.id) + " belongs to another key or request",
-			Hint:    "Start again: each launch needs a run id of its own."}
+		return otherRun(run.id)
 	}
 	return nil
 }
 
-// forget removes what Build and Claim made of a run that lost its key to another.
+func otherRun(id longstop.RunID) error {
+	return &longstop.Error{Code: longstop.CodeKeyConflict,
+		Message: "run " + string(id) + " belongs to another key or request",
+		Hint:    "Start again: each launch needs a run id of its own."}
+}
+
+// forget removes what Build and Claim made of a run that lost its key to another. One that has the
+// name but is another key's stays: its file is not this key's claim.
 func (f *Folder) forget(run *Run) {
+	if there, err := f.claim(string(run.id)); err == nil && f.claimed(run.id) && there.RunID == run.id {
+		return
+	}
 	unlink(f.unresolved, string(run.id))
 	unlink(f.claims, string(run.id))
-	f.removeRun(run.id)
+	if !exists(f.runs, string(run.id)+"/final") {
+		f.removeRun(run.id)
+	}
 }
 
 // Find returns what key has; Found is false if nothing. It starts and changes nothing.
@@ -216,10 +250,23 @@ func (f *Folder) claim(name string) (Claim, error) {
 		return Claim{}, unreadable(f.claims.Name()+"/"+name, err)
 	}
 	claim.Found = true
-	if claim.RunID != "" && !exists(f.claims, string(claim.RunID)) && !exists(f.runs, string(claim.RunID)) {
-		claim.Expired = exists(f.tombs, string(claim.RunID))
+	if id := string(claim.RunID); id != "" && id != name && !exists(f.claims, id) && !exists(f.runs, id+"/final") {
+		if claim.Expired = exists(f.tombs, id); !claim.Expired {
+			return claim, f.nameAgain(name, id)
+		}
 	}
 	return claim, nil
+}
+
+// nameAgain gives a claimed run its own name back, and its place in the index, where a power
+// failure kept the key's name alone.
+func (f *Folder) nameAgain(hash, id string) error {
+	for _, dir := range []*os.File{f.claims, f.unresolved} {
+		if err := link(f.claims, hash, dir, id); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c Claim) seal() []byte {

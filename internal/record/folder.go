@@ -16,8 +16,8 @@
 //	tombs/<run>          the final record of a run that was removed after its retention
 //	spool/<run>          standard input laid down before submit
 //
-// A record file is its claim, then two slots written in turn. Both names of it are in one folder,
-// so that one flush of that folder makes key and run durable together.
+// A record file is its claim, then slots written in turn. Both names of it are in one folder, so
+// that one flush of that folder makes key and run durable together.
 package record
 
 import (

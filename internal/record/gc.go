@@ -127,22 +127,19 @@ func (f *Folder) sweep(runs []string, now time.Time) {
 			}
 		}
 	}
-	for _, name := range runs {
-		id, err := longstop.ParseRunID(name)
-		if err == nil && !exists(f.claims, name) && !exists(f.runs, name+"/final") && old(f.runs, name) {
-			f.removeRun(id)
-		}
-	}
-	claims, err := names(f.claims)
-	if err != nil {
-		return
-	}
+	claims, _ := names(f.claims)
 	for _, name := range claims {
 		id, err := longstop.ParseRunID(name)
 		stale := err == nil && !exists(f.runs, name+"/final") && old(f.claims, name) && !f.claimed(id)
 		if stale || (len(name) > 5 && name[:5] == "void." && old(f.claims, name)) {
 			unlink(f.unresolved, name)
 			unlink(f.claims, name)
+		}
+	}
+	for _, name := range runs {
+		id, err := longstop.ParseRunID(name)
+		if err == nil && !exists(f.claims, name) && !exists(f.runs, name+"/final") && old(f.runs, name) {
+			f.removeRun(id)
 		}
 	}
 }

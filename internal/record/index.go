@@ -139,38 +139,41 @@ func (f *Folder) List(cursor string, limit int) (Page, error) {
 	return page, nil
 }
 
+// logChunk is how much of the log is read at a time.
+const logChunk = 64 << 10
+
 // readLog returns the runs of the log between two offsets, at most room (any number if negative),
-// and the offset after the last. Lines that a crash left torn are passed over.
+// and the offset after the last. What a crash left torn or zero is passed over.
 func readLog(log *os.File, offset, size int64, room int) (ids []longstop.RunID, end int64, more bool, err error) {
+	chunk := make([]byte, min(logChunk, max(size-offset, 0)))
 	for offset < size {
-		if room >= 0 && len(ids) >= room {
-			return ids, offset, true, nil
-		}
-		want := size - offset
-		if most := int64(logLine) * 4096; want > most {
-			want = most
-		}
-		if left := int64(room-len(ids)) * int64(logLine); room >= 0 && want > left {
-			want = left
-		}
-		chunk := make([]byte, want)
-		n, err := log.ReadAt(chunk, offset)
+		n, err := log.ReadAt(chunk[:min(int64(len(chunk)), size-offset)], offset)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, 0, false, err
 		}
-		whole := bytes.LastIndexByte(chunk[:n], '\n') + 1
-		if whole == 0 { // a line longer than any of ours, or one being written
-			if n < logLine {
-				return ids, offset, false, nil
+		rest := chunk[:n]
+		for {
+			line, after, whole := bytes.Cut(rest, []byte{'\n'})
+			if !whole {
+				break
 			}
-			whole = n
-		}
-		for line := range bytes.SplitSeq(chunk[:whole], []byte{'\n'}) {
-			if id, err := longstop.ParseRunID(string(bytes.TrimLeft(line, "\x00"))); err == nil {
+			id, err := longstop.ParseRunID(string(bytes.TrimLeft(line, "\x00")))
+			if err == nil && room >= 0 && len(ids) >= room {
+				return ids, offset, true, nil
+			}
+			if err == nil {
 				ids = append(ids, id)
 			}
+			offset += int64(len(rest) - len(after))
+			rest = after
 		}
-		offset += int64(whole)
+		if len(rest) < n {
+			continue
+		}
+		if n < logLine || offset+int64(n) >= size {
+			return ids, offset, false, nil // a line that is being written
+		}
+		offset += int64(n - logLine) // a chunk without an end of line: what could begin one stays
 	}
 	return ids, offset, false, nil
 }
@@ -215,17 +218,20 @@ func (f *Folder) reindex() error {
 		if err != nil {
 			continue
 		}
-		if exists(f.runs, name+"/final") && logged[id] {
+		if (exists(f.runs, name+"/final") && logged[id]) || !f.claimed(id) {
 			unlink(f.unresolved, name)
-			continue
-		}
-		if !f.claimed(id) {
 			continue
 		}
 		if err := link(f.claims, name, f.unresolved, name); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		if exists(f.runs, name+"/final") {
+	}
+	unresolved, err := f.Unresolved()
+	if err != nil {
+		return err
+	}
+	for _, id := range unresolved {
+		if exists(f.runs, string(id)+"/final") || exists(f.tombs, string(id)) {
 			f.resolve(id)
 		}
 	}

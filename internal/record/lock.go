@@ -18,8 +18,9 @@ var ErrHeld = errors.New("the lock is held by another process")
 type Lock struct{ file *os.File }
 
 // Lock takes the run's lock, on the run's record file itself, and reads how far the record has
-// come. ErrHeld: somebody else has it; ErrFinal: the run was collected, there is nothing to do. The
-// lock is let go by Close.
+// come. ErrHeld: somebody else has it; ErrFinal: the run was collected, there is nothing to do. Where
+// the record cannot be read, the lock is taken and returned beside the error: an heir may still finish
+// the run. The lock is let go by Close.
 func (r *Run) Lock() (*Lock, error) {
 	lock, err := lockFile(r.f.claims, string(r.id), 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -29,10 +30,9 @@ func (r *Run) Lock() (*Lock, error) {
 		return nil, err
 	}
 	r.lock = lock
-	if r.sequence, err = r.lastSequence(); err != nil {
-		return lock, err
-	}
-	return lock, nil
+	r.slots, r.sequence, err = r.place()
+	r.slots.damaged = err
+	return lock, err
 }
 
 // Locked reports whether a live process holds the run's lock, without taking it.

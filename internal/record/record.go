@@ -1,7 +1,6 @@
 package record
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -50,7 +49,7 @@ func (r *Run) readOnce() ([]byte, longstop.Record, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return raw, rec, err
 	}
-	_, raw, err = r.readSlots()
+	raw, err = r.readSlots()
 	if err != nil {
 		return nil, rec, err
 	}
@@ -85,67 +84,6 @@ func (r *Run) readFinal() ([]byte, longstop.Record, error) {
 		err = unreadable(path, errors.New("its state is not a final one"))
 	}
 	return raw, rec, err
-}
-
-// readSlots returns the newer valid slot; sequence 0 with no bytes is the empty one that Build
-// wrote. A record file cut back to its claim belongs to a run that has its final record:
-// fs.ErrNotExist.
-//
-// A slot that is not valid may be in the middle of a write, and the other, read before it, may have
-// been written since: it is read again until nothing moves. What is newest then is no older than
-// anything that any reader saw before.
-func (r *Run) readSlots() (sequence uint64, raw []byte, err error) {
-	path := r.f.claims.Name() + "/" + string(r.id)
-	var before []byte
-	for try := 0; ; try++ {
-		data, err := readAll(r.f.claims, string(r.id), headSize+2*slotSize)
-		if errors.Is(err, fs.ErrNotExist) {
-			return 0, nil, err
-		}
-		if err != nil {
-			return 0, nil, unreadable(path, err)
-		}
-		if _, err := unsealClaim(data[:min(len(data), headSize)]); err != nil {
-			return 0, nil, unreadable(path, fmt.Errorf("claim: %w", err))
-		}
-		if len(data) == headSize {
-			return 0, nil, &os.PathError{Op: "read", Path: path, Err: fs.ErrNotExist}
-		}
-		sequence, raw, torn, err := newestSlot(data[headSize:])
-		if !torn || bytes.Equal(data, before) || try == 100 {
-			if err != nil {
-				err = unreadable(path, err)
-			}
-			return sequence, raw, err
-		}
-		before = data
-	}
-}
-
-// newestSlot picks the valid slot with the greater sequence. Torn says that one was neither valid
-// nor never written.
-func newestSlot(slots []byte) (sequence uint64, raw []byte, torn bool, err error) {
-	err = errTorn
-	for slot := range slices.Chunk(slots, slotSize) {
-		n, body, slotErr := unseal(kindRecord, slot)
-		switch {
-		case longstop.CodeOf(slotErr) == longstop.CodeVersionMismatch:
-			return 0, nil, false, slotErr
-		case slotErr != nil:
-			torn = torn || len(bytes.Trim(slot, "\x00")) > 0
-		case err != nil || n > sequence:
-			sequence, raw, err = n, body, nil
-		}
-	}
-	return sequence, raw, torn || err != nil, err
-}
-
-func (r *Run) lastSequence() (uint64, error) {
-	_, rec, err := r.Read()
-	if errors.Is(err, ErrNoRecord) {
-		return 0, nil
-	}
-	return rec.Sequence, err
 }
 
 // parse reads a record's JSON and refuses what no owner can have written of this run.
@@ -224,23 +162,20 @@ func (r *Run) Write(rec *longstop.Record, secret []byte, flush bool) (raw []byte
 	if rec.State.Final() {
 		return nil, fmt.Errorf("write record: state %q is final", rec.State)
 	}
-	if r.slots == nil {
-		if r.slots, err = openAt(r.f.claims, string(r.id), unix.O_WRONLY); err != nil {
-			return nil, err
-		}
+	if r.slots.damaged != nil {
+		return nil, r.slots.damaged
 	}
 	rec.Sequence = r.sequence + 1
-	if raw, err = fit(rec, secret, slotSize); err != nil {
+	if raw, err = fit(*rec, secret, slotSize); err != nil {
 		return nil, err
 	}
 	fault.At("record.write." + string(rec.State))
-	at := headSize + int64(rec.Sequence%2)*slotSize
-	if _, err := r.slots.WriteAt(seal(kindRecord, rec.Sequence, raw), at); err != nil {
-		return nil, writeError(r.slots.Name(), err)
+	if err := r.writeSlot(seal(kindRecord, rec.Sequence, raw)); err != nil {
+		return nil, err
 	}
 	r.sequence = rec.Sequence
 	if flush {
-		if err := r.f.flushData(r.slots, "record.write."+string(rec.State)+".flush"); err != nil {
+		if err := r.flushSlots("record.write." + string(rec.State) + ".flush"); err != nil {
 			return raw, err
 		}
 	}
@@ -256,7 +191,8 @@ func (r *Run) Write(rec *longstop.Record, secret []byte, flush bool) (raw []byte
 //  2. It gets its name, create-only.
 //  3. The folder is flushed, and the folder above unless Settle was. From here on the run is final.
 //  4. The indexes follow. They are not flushed: a reader of the final record mends them.
-//  5. The slots are cut off; this also tells whoever watches the record file.
+//  5. The slots are cut off, unless they are damaged and therefore kept; this also tells whoever
+//     watches the record file.
 func (r *Run) Finish(rec *longstop.Record, secret []byte) (raw []byte, err error) {
 	if err := r.mayWrite(rec); err != nil {
 		return nil, err
@@ -269,7 +205,7 @@ func (r *Run) Finish(rec *longstop.Record, secret []byte) (raw []byte, err error
 		return nil, err
 	}
 	rec.Sequence = r.sequence + 1
-	if raw, err = fit(rec, secret, finalSize); err != nil {
+	if raw, err = fit(*rec, secret, finalSize); err != nil {
 		return nil, err
 	}
 	fault.At("record.finish.start")
@@ -290,7 +226,9 @@ func (r *Run) Finish(rec *longstop.Record, secret []byte) (raw []byte, err error
 	}
 	fault.At("record.finish.durable")
 	r.f.resolve(r.id)
-	unix.Ftruncate(int(r.lock.file.Fd()), headSize)
+	if r.slots.damaged == nil {
+		r.lock.file.Truncate(headSize)
+	}
 	return raw, nil
 }
 
@@ -345,13 +283,12 @@ func (r *Run) mayWrite(rec *longstop.Record) error {
 
 // fit signs rec, made shorter until it fits into a room: first descriptors and long commands go,
 // then the tails of the lists of processes.
-func fit(rec *longstop.Record, secret []byte, room int) ([]byte, error) {
-	shorter := *rec
-	for step := 0; step < 24; step++ {
-		if raw := wire.Sign(shorter, secret); len(raw)+envelopeLength <= room {
+func fit(rec longstop.Record, secret []byte, room int) ([]byte, error) {
+	for step := range 24 {
+		if raw := wire.Sign(rec, secret); len(raw)+envelopeLength <= room {
 			return raw, nil
 		}
-		shorten(&shorter, step)
+		shorten(&rec, step)
 	}
 	return nil, errors.New("write record: it does not fit into its room")
 }

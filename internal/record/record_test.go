@@ -332,7 +332,7 @@ func plant(t *testing.T, f *Folder, id longstop.RunID, sequence uint64, text str
 	file, err := os.OpenFile(f.Path("claims", string(id)), os.O_WRONLY, 0)
 	must(t, err)
 	defer file.Close()
-	_, err = file.WriteAt(seal(kindRecord, sequence, []byte(text)), int64(headSize+slotSize*int(sequence%2)))
+	_, err = file.WriteAt(seal(kindRecord, sequence, []byte(text)), int64(headSize+slotSize*int(sequence%slotCount)))
 	must(t, err)
 }
 
@@ -418,15 +418,19 @@ func TestOneTornSlotLeavesTheOther(t *testing.T) {
 		file, err := os.OpenFile(f.Path("claims", string(run.ID())), os.O_WRONLY, 0)
 		must(t, err)
 		defer file.Close()
-		_, err = file.WriteAt([]byte("torn"), headSize+slot*slotSize+200)
+		_, err = file.WriteAt([]byte("torn"), headSize+slot*slotSize+60)
 		must(t, err)
 	}
-	tear(0) // the newer one, with sequence 2
+	tear(2) // the newer one, with sequence 2
 	if _, rec, err := run.Read(); err != nil || rec.Sequence != 1 {
 		t.Errorf("read %d, %v; want the older record", rec.Sequence, err)
 	}
 	tear(1)
-	checkUnreadable(t, f, run.ID(), "both slots torn")
+	if _, _, err := run.Read(); err != ErrNoRecord {
+		t.Errorf("read: %v; want the empty record of the start", err)
+	}
+	tear(0)
+	checkUnreadable(t, f, run.ID(), "all slots torn")
 	// An heir still can say what it knows, and the damaged slots stay.
 	run.Close()
 	heir, err := f.Run(run.ID())
@@ -435,9 +439,17 @@ func TestOneTornSlotLeavesTheOther(t *testing.T) {
 	if lock, err := heir.Lock(); lock == nil || longstop.CodeOf(err) != longstop.CodeUnreadable {
 		t.Errorf("lock: %v, %v; want the lock and why the record cannot be read", lock, err)
 	}
+	damaged, err := os.ReadFile(f.Path("claims", string(heir.ID())))
+	must(t, err)
+	if _, err := heir.Write(&longstop.Record{State: longstop.WorkloadOrphaned}, nil, true); longstop.CodeOf(err) != longstop.CodeUnreadable {
+		t.Errorf("a record over damaged ones: %v", err)
+	}
 	_, err = heir.Finish(&longstop.Record{State: longstop.WorkloadLost, LostBecause: longstop.OwnerLost}, nil)
 	must(t, err)
 	if _, rec, err := heir.Read(); err != nil || rec.State != longstop.WorkloadLost {
 		t.Errorf("read %+v, %v", rec, err)
+	}
+	if kept, _ := os.ReadFile(f.Path("claims", string(heir.ID()))); !bytes.Equal(kept, damaged) {
+		t.Error("the damaged slots were not kept")
 	}
 }

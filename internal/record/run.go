@@ -22,9 +22,9 @@ type Run struct {
 	built string // between Build and Claim: the record file's first name, in dir
 
 	lock     *Lock
-	slots    *os.File // the record file, from the first Write on
-	sequence uint64   // of the newest record, for the holder of the lock
-	settled  bool     // the run's folder is durable in runs
+	slots    slots  // for the holder of the lock
+	sequence uint64 // of the newest record, for the holder of the lock
+	settled  bool   // the run's folder is durable in runs
 }
 
 // ErrNoRun says that the folder has no such run, and no tombstone of it.
@@ -62,10 +62,6 @@ func (r *Run) Close() error {
 	if r.lock != nil {
 		r.lock.Unlock()
 		r.lock = nil
-	}
-	if r.slots != nil {
-		r.slots.Close()
-		r.slots = nil
 	}
 	if r.dir != nil {
 		r.dir.Close()
