@@ -142,7 +142,9 @@ func TestCheckRecord(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
-	if err := lifecycle.CheckRecord(record(1, longstop.WorkloadFinished, releasing)); err != nil {
-		t.Errorf("finished with released ones: %v", err)
+	for _, change := range []func(*longstop.Record){releasing, func(r *longstop.Record) { r.Boundary.Empty, r.Leftover = nil, longstop.LeftoverRelease }} {
+		if err := lifecycle.CheckRecord(record(1, longstop.WorkloadFinished, change)); err != nil {
+			t.Errorf("finished, releasing: %v", err)
+		}
 	}
 }

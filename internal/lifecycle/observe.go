@@ -82,7 +82,7 @@ func contradicts(a *longstop.Action, rec longstop.Record, s Sighting) string {
 		return fmt.Sprintf("the launch was rejected, and record %d says %s", rec.Sequence, says())
 	case a.Launch.State == longstop.LaunchNotAttempted:
 		return fmt.Sprintf("nothing was sent, and record %d says %s", rec.Sequence, says())
-	case w.Writer == nil, sameClaim(w, rec):
+	case w.Writer == nil, sameClaim(w, rec), inferred(w) && rec.Sequence > w.Sequence:
 		return ""
 	// Two final records differ whichever was written first: somebody wrote a second one.
 	case w.State.Final() && (rec.State.Final() || rec.Sequence > w.Sequence), rec.Sequence == w.Sequence,
@@ -92,10 +92,16 @@ func contradicts(a *longstop.Action, rec longstop.Record, s Sighting) string {
 	return ""
 }
 
-// sameClaim reports whether a record says of the work what is known. That nobody held the run's
-// lock is known beside its record.
+// inferred reports whether the work is taken to be orphaned because nobody held the run's lock, and
+// not from a record: no owner writes that of itself. It stands until the next record or look, for
+// an owner may have taken the lock just after it was tried.
+func inferred(w *longstop.Workload) bool {
+	return w.State == longstop.WorkloadOrphaned && w.Writer != nil && w.Writer.Kind == longstop.WriterOwner
+}
+
+// sameClaim reports whether a record says of the work what is known.
 func sameClaim(w *longstop.Workload, rec longstop.Record) bool {
-	if w.State == longstop.WorkloadOrphaned && Workloads.Allows(rec.State, longstop.WorkloadOrphaned) {
+	if inferred(w) && Workloads.Allows(rec.State, longstop.WorkloadOrphaned) {
 		return true
 	}
 	return w.State == rec.State && w.Cause == rec.Cause && w.LostBecause == rec.LostBecause && reflect.DeepEqual(w.Result, rec.Result)
@@ -122,6 +128,11 @@ func workload(before longstop.Workload, rec longstop.Record, s Sighting) longsto
 		Result: rec.Result, Cause: rec.Cause, LostBecause: rec.LostBecause, EmptyProven: rec.EmptyProven,
 		LaunchError: rec.LaunchError, Anomalies: rec.Anomalies, Unsigned: !s.Signed, Sequence: rec.Sequence,
 	}
+	if rec.State == longstop.WorkloadLost {
+		// Its clock may be another boot's than the one that the instants belong to.
+		w.DeadlineAt, w.Lease = before.DeadlineAt, over(before.Lease)
+		return w
+	}
 	w.DeadlineAt = steady(before.DeadlineAt, wallTime(rec.DeadlineUntil, rec, s))
 	if rec.Lifetime == longstop.Leased && rec.LeaseUntil != 0 {
 		lease := longstop.Lease{State: leaseState(rec, s), RenewedAt: rec.LeaseRenewed, ExpiresAt: wallTime(rec.LeaseUntil, rec, s)}
@@ -131,6 +142,16 @@ func workload(before longstop.Workload, rec longstop.Record, s Sighting) longsto
 		w.Lease = &lease
 	}
 	return w
+}
+
+// over is a lease of a run that has ended.
+func over(lease *longstop.Lease) *longstop.Lease {
+	if lease == nil {
+		return nil
+	}
+	ended := *lease
+	ended.State = longstop.LeaseNone
+	return &ended
 }
 
 func leaseState(rec longstop.Record, s Sighting) longstop.LeaseState {
@@ -169,8 +190,11 @@ func steady(before, now longstop.Time) longstop.Time {
 func lookAtRun(a *longstop.Action, rec longstop.Record, s Sighting) {
 	w := &a.Workload
 	a.Output = s.Output
-	if s.Orphaned && Workloads.Allows(w.State, longstop.WorkloadOrphaned) {
+	switch {
+	case s.Orphaned && Workloads.Allows(w.State, longstop.WorkloadOrphaned):
 		w.State = longstop.WorkloadOrphaned
+	case !s.Orphaned && inferred(w):
+		w.State = rec.State
 	}
 	if w.State.Final() && len(rec.Released) > 0 {
 		w.Released = s.Released

@@ -21,6 +21,9 @@ func record(sequence uint64, s longstop.WorkloadState, changes ...func(*longstop
 	switch s {
 	case longstop.WorkloadRunning, longstop.WorkloadOrphaned:
 		main()
+		if s == longstop.WorkloadOrphaned {
+			rec.Writer.Kind = longstop.WriterKeeper
+		}
 	case longstop.WorkloadLingering:
 		main()
 		rec.Main.ExitCode = ptr(0)
@@ -289,6 +292,22 @@ func TestOrphanedWithoutARecordThatSaysSo(t *testing.T) {
 	if p.Outcome != longstop.OutcomeFailed || lifecycle.ExitStatus(&p) != 7 || p.CompletionSource != "keeper@web-1" {
 		t.Errorf("%s, exit %d, by %s", p.Outcome, lifecycle.ExitStatus(&p), p.CompletionSource)
 	}
+	// An owner that took the lock just after it was tried is believed: at the next look, and by its
+	// next record. One that an heir wrote is not taken back.
+	taken := action()
+	lifecycle.Observe(taken, running, s)
+	if changed, says := lifecycle.Observe(taken, running, look()); !changed || says != "" || taken.Workload.State != longstop.WorkloadRunning {
+		t.Errorf("the lock is held: changed %t, %q, %s", changed, says, taken.Workload.State)
+	}
+	lifecycle.Observe(taken, running, s)
+	if _, says := lifecycle.Observe(taken, record(4, longstop.WorkloadLingering), live()); says != "" || taken.Workload.State != longstop.WorkloadLingering {
+		t.Errorf("its owner writes on: %q, %s", says, taken.Workload.State)
+	}
+	heir := action()
+	lifecycle.Observe(heir, record(4, longstop.WorkloadOrphaned, by(longstop.WriterKeeper)), look())
+	if _, says := lifecycle.Observe(heir, record(5, longstop.WorkloadRunning), look()); says == "" || heir.Workload.State != longstop.WorkloadOrphaned {
+		t.Errorf("running after an heir's word: %q, %s", says, heir.Workload.State)
+	}
 	// A queue has no owner yet, and an end needs none.
 	for _, rec := range recs(record(1, longstop.WorkloadQueued), record(9, longstop.WorkloadFinished)) {
 		a := action()
@@ -339,6 +358,13 @@ func TestLeaseAndDeadlineInWallTime(t *testing.T) {
 	lifecycle.Observe(a, record(9, longstop.WorkloadFinished, leased), live())
 	if a.Workload.Lease.State != longstop.LeaseNone {
 		t.Errorf("after the end: %+v", a.Workload.Lease)
+	}
+	rebooted := action()
+	lifecycle.Observe(rebooted, rec, live())
+	known := *rebooted.Workload.Lease
+	lifecycle.Observe(rebooted, record(20, longstop.WorkloadLost, leased, func(r *longstop.Record) { r.BootAt = 5 }), live())
+	if l := rebooted.Workload.Lease; l.State != longstop.LeaseNone || l.ExpiresAt != known.ExpiresAt || rebooted.Workload.DeadlineAt.IsZero() {
+		t.Errorf("after a reboot: %+v, known %+v", l, known)
 	}
 	detached := action()
 	lifecycle.Observe(detached, record(3, longstop.WorkloadRunning), s)

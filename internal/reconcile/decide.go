@@ -104,8 +104,14 @@ func (c decision) claimed() []Step {
 	return append(steps, c.askAgain())
 }
 
+// unborn is how long a run that was accepted may be without its first record.
+const unborn = 2 * time.Minute
+
 func (c decision) notFound() []Step {
-	if c.action.Launch.State == longstop.LaunchAccepted {
+	if a := &c.action; a.Launch.State == longstop.LaunchAccepted {
+		if a.Workload.Writer == nil && c.now.Sub(a.Launch.At.Time) < unborn {
+			return c.claimed() // the host does not tell a run without a record from none
+		}
 		return c.blind(nil, longstop.UnreadableRecord, "the host accepted the run and knows nothing of it any more")
 	}
 	reason := "no answer to the submit was read, and nobody waits for it"

@@ -251,7 +251,7 @@ func TestLaw8C029TextThatLooksLikeOurProtocolIsNeverBelieved(t *testing.T) {
 		"a frame of another nonce with our answer in it":     frame(theirs, answer),
 		"the end of a frame":                                 "\nEND " + ours + "\n",
 		"a header of another nonce that swallows the answer": "LONGSTOP/1 " + theirs + " 9999\n",
-		"many of them":                                       strings.Repeat(frame(theirs, claim(theirs)), 1000),
+		"many of them": strings.Repeat(frame(theirs, claim(theirs)), 1000),
 	} {
 		body, r, err := wire.ReadOne(strings.NewReader(noise+frame(ours, answer)), ours, wire.Options{MaxNoise: 1 << 20})
 		if err != nil || string(body) != answer || string(r.Noise()) != noise {
