@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/longstop/longstop/internal/api"
 	"github.com/longstop/longstop/internal/client"
@@ -13,21 +14,29 @@ import (
 	"github.com/longstop/longstop/internal/store/sqlite"
 )
 
-// open chooses the hands of the gateway of a home.
+// sweepPatience bounds how long masters of a killed predecessor may take to end when asked.
+const sweepPatience = 10 * time.Second
+
+// open chooses the hands of the gateway of a home: the store, both ways to hosts, the runners.
 func open(home client.Home, log *slog.Logger) (api.Gateway, func(), error) {
 	binaries, err := runners()
 	if err != nil {
 		return nil, nil, err
 	}
+	openssh := &sshlink.OpenSSH{Dir: home.Runtime}
+	ctx, cancel := context.WithTimeout(context.Background(), sweepPatience)
+	defer cancel()
+	if err := openssh.Sweep(ctx); err != nil {
+		log.Warn("end what a killed predecessor left", "err", err)
+	}
 	store, err := sqlite.Open(home.Database())
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the store: %w", err)
 	}
-	g, err := gateway.New(gateway.Config{Store: store, Runners: binaries, Home: home.Dir,
-		Dialers: map[string]sshlink.Dialer{
-			"openssh":  &sshlink.OpenSSH{Dir: home.Runtime},
-			"embedded": &sshlink.Embedded{},
-		}})
+	g, err := gateway.New(gateway.Config{
+		Store: store, Runners: binaries, Home: home.Dir,
+		Dialers: map[string]sshlink.Dialer{"openssh": openssh, "embedded": &sshlink.Embedded{}},
+	})
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}

@@ -73,8 +73,8 @@ func tell(ctx context.Context, o options) (err error) {
 	if err := s.set(ctx); err != nil {
 		return err
 	}
-	s.page.title("Longstop in %s", "a page")
-	s.page.say("host %q: %s on %s, started for this, logging in as %s", s.host, s.serverName(), s.server.Addr, s.server.User)
+	s.page.title("What Longstop is for, in a page")
+	s.page.say("host %q: %s, started for this on %s; logging in as %s with %s", s.host, s.serverName(), s.server.Addr, s.server.User, s.clientName())
 	for _, chapter := range []func(*stage, context.Context) error{
 		(*stage).plainSSH, (*stage).sameWorkAsRun, (*stage).cancelTree, (*stage).lostConnection, (*stage).killedDaemon,
 	} {

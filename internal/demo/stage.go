@@ -63,7 +63,11 @@ func (s *stage) set(ctx context.Context) (err error) {
 	if s.config, err = s.server.Via(s.link.Addr); err != nil {
 		return err
 	}
-	add := s.quiet(ctx, "host", "add", s.host, "--ssh-config", s.config, "--state-dir", s.path("state"))
+	enrol := []string{"host", "add", s.host, "--ssh-config", s.config, "--state-dir", s.path("state")}
+	if _, err := exec.LookPath("ssh"); err != nil {
+		enrol = append(enrol, "--transport", "embedded")
+	}
+	add := s.quiet(ctx, enrol...)
 	if add.status != 0 {
 		return fmt.Errorf("longstop host add: exit %d: %s", add.status, add.output.text())
 	}
@@ -104,6 +108,14 @@ func (s *stage) startOne(ctx context.Context, o loopback.Options) error {
 		return errors.Join(err, server.Stop())
 	}
 	return nil
+}
+
+// clientName says how the commands of this page reach the host.
+func (s *stage) clientName() string {
+	if path, err := exec.LookPath("ssh"); err == nil {
+		return path
+	}
+	return "an SSH client in Go (ssh is not installed)"
 }
 
 func (s *stage) serverName() string {
