@@ -128,11 +128,7 @@ func (k *keeper) isLeaving() bool {
 func (k *keeper) leave() bool {
 	k.socket.remove()
 	var late []*link
-	for {
-		l, err := k.socket.accept(false)
-		if l == nil || err != nil {
-			break
-		}
+	for l := k.socket.waiting(); l != nil; l = k.socket.waiting() {
 		late = append(late, l)
 	}
 	if len(late) == 0 && !k.needed() {
@@ -161,7 +157,7 @@ func (k *keeper) stir() {
 // receive takes connections until the socket is closed.
 func (k *keeper) receive(socket *listener) {
 	for {
-		l, err := socket.accept(true)
+		l, err := socket.accept()
 		switch {
 		case err == nil:
 			k.welcome(l)

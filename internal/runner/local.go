@@ -237,35 +237,53 @@ func listen(dir int, name string) (*listener, error) {
 	return &listener{os.NewFile(uintptr(fd), name), dir, name}, nil
 }
 
-// accept waits for the next connection of this user's. With wait false it returns nil if there is
-// none now.
-func (l *listener) accept(wait bool) (*link, error) {
+// accept waits for the next connection of this user's.
+func (l *listener) accept() (*link, error) {
 	raw, err := l.file.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
 	for {
-		var fd int
+		fd := -1
 		var got error
-		err = raw.Read(func(s uintptr) bool {
-			fd, _, got = unix.Accept4(int(s), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
-			return got != unix.EAGAIN || !wait
+		err := raw.Read(func(s uintptr) bool {
+			fd, got = acceptOne(int(s))
+			return got != unix.EAGAIN
 		})
-		switch {
-		case err != nil:
+		if err := errors.Join(err, got); err != nil {
 			return nil, err
-		case got == unix.EAGAIN:
-			return nil, nil
-		case got == unix.EINTR || got == unix.ECONNABORTED:
-			continue
-		case got != nil:
-			return nil, got
 		}
-		if samePeer(fd) != nil {
-			unix.Close(fd)
-			continue
+		if samePeer(fd) == nil {
+			return &link{os.NewFile(uintptr(fd), l.name)}, nil
 		}
-		return &link{os.NewFile(uintptr(fd), l.name)}, nil
+		unix.Close(fd)
+	}
+}
+
+// waiting returns a connection that is there already, or nil, beside another goroutine's accept.
+func (l *listener) waiting() *link {
+	raw, err := l.file.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	fd := -1
+	raw.Control(func(s uintptr) { fd, err = acceptOne(int(s)) })
+	if err != nil {
+		return nil
+	}
+	if samePeer(fd) != nil {
+		unix.Close(fd)
+		return l.waiting()
+	}
+	return &link{os.NewFile(uintptr(fd), l.name)}
+}
+
+func acceptOne(listening int) (int, error) {
+	for {
+		fd, _, err := unix.Accept4(listening, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+		if err != unix.EINTR && err != unix.ECONNABORTED {
+			return fd, err
+		}
 	}
 }
 

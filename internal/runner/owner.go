@@ -261,7 +261,7 @@ func (o *owner) attend(c *custody, children, signals <-chan os.Signal) {
 	var asking sync.WaitGroup
 	go func() {
 		for {
-			l, err := o.socket.accept(true)
+			l, err := o.socket.accept()
 			if err != nil {
 				return
 			}
