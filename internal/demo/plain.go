@@ -50,12 +50,12 @@ func (s *stage) plainGo(ctx context.Context, line string) (output string, status
 	if err != nil {
 		return "", 0, err
 	}
-	var out bytes.Buffer
-	session.Stdout, session.Stderr = &out, &out
+	var out, errs bytes.Buffer
+	session.Stdout, session.Stderr = &out, &errs
 	err = session.Run(line)
 	var exit *ssh.ExitError
 	if errors.As(err, &exit) {
-		return out.String(), exit.ExitStatus(), nil
+		return out.String() + errs.String(), exit.ExitStatus(), nil
 	}
-	return out.String(), 0, err
+	return out.String() + errs.String(), 0, err
 }
