@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/longstop/longstop/internal/client"
 	"github.com/longstop/longstop/internal/sshlink/loopback"
 )
 
@@ -17,6 +18,7 @@ type world struct {
 	dir     string
 	bin     string
 	env     []string
+	home    client.Home
 	server  *loopback.Server
 	control string // socket of the peer's master
 	master  *exec.Cmd
@@ -43,6 +45,12 @@ func newWorld(ctx context.Context, bin string, extra []string) (*world, error) {
 	}
 	w.server, err = loopback.Start(ctx, serverDir, loopback.Options{Alias: "bench", MaxSessions: 64, Env: env})
 	if err != nil {
+		w.close()
+		return nil, err
+	}
+	if w.home, err = client.FindHome(func(name string) string {
+		return map[string]string{"LONGSTOP_HOME": filepath.Join(dir, "home")}[name]
+	}); err != nil {
 		w.close()
 		return nil, err
 	}
