@@ -11,7 +11,7 @@ import (
 )
 
 // find tells what a key has.
-func find(_ context.Context, s *session, request wire.FindRequest) (wire.FindAnswer, error) {
+func find(ctx context.Context, s *session, request wire.FindRequest) (wire.FindAnswer, error) {
 	if err := checkKey(request.Key); err != nil {
 		return wire.FindAnswer{}, err
 	}
@@ -19,11 +19,11 @@ func find(_ context.Context, s *session, request wire.FindRequest) (wire.FindAns
 	if err != nil {
 		return wire.FindAnswer{}, err
 	}
-	return s.found(claim)
+	return s.found(ctx, claim)
 }
 
 // void burns a key, unless it has a run.
-func void(_ context.Context, s *session, request wire.VoidRequest) (wire.VoidAnswer, error) {
+func void(ctx context.Context, s *session, request wire.VoidRequest) (wire.VoidAnswer, error) {
 	if err := checkKey(request.Key); err != nil {
 		return wire.VoidAnswer{}, err
 	}
@@ -31,7 +31,7 @@ func void(_ context.Context, s *session, request wire.VoidRequest) (wire.VoidAns
 	if err != nil {
 		return wire.VoidAnswer{}, err
 	}
-	return s.found(claim)
+	return s.found(ctx, claim)
 }
 
 func checkKey(key string) error {
@@ -41,12 +41,17 @@ func checkKey(key string) error {
 	return nil
 }
 
-func (s *session) found(claim record.Claim) (wire.FindAnswer, error) {
+func (s *session) found(ctx context.Context, claim record.Claim) (wire.FindAnswer, error) {
 	answer := wire.FindAnswer{Found: claim.Found, Void: claim.Void, Expired: claim.Expired, RunID: claim.RunID}
 	if !claim.Found || claim.Void {
 		return answer, nil
 	}
 	raw, err := s.read(claim.RunID)
+	if errors.Is(err, record.ErrNoRecord) {
+		// Its launch is on its way, or whoever accepted it died before it began: a keeper sees to that.
+		s.heal(ctx)
+		raw, err = s.read(claim.RunID)
+	}
 	if err != nil && !errors.Is(err, record.ErrNoRecord) {
 		return wire.FindAnswer{}, err
 	}

@@ -3,8 +3,8 @@ package runner
 import (
 	"context"
 	"errors"
-	"strings"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/boundary"
@@ -12,77 +12,94 @@ import (
 	"github.com/longstop/longstop/internal/wire"
 )
 
-// inspect tells every process of the boundaries of the runs asked about.
+// inspect tells every process of the boundaries of the runs asked about, as they are now.
 func inspect(ctx context.Context, s *session, request wire.RunRequest) (wire.InspectAnswer, error) {
-	answer := wire.InspectAnswer{Complete: true, Processes: []longstop.Process{}}
+	look := inspection{seen: map[int]bool{}, answer: wire.InspectAnswer{Complete: true, Processes: []longstop.Process{}}}
 	for _, id := range request.RunIDs {
 		if err := ctx.Err(); err != nil {
 			return wire.InspectAnswer{}, err
 		}
-		if err := inspectRun(s.folder, id, &answer); err != nil {
+		if err := look.run(s.folder, id); err != nil {
 			return wire.InspectAnswer{}, err
 		}
 	}
-	return answer, nil
+	return look.answer, nil
 }
 
-func inspectRun(folder *record.Folder, id longstop.RunID, answer *wire.InspectAnswer) error {
+// inspection gathers the processes of one answer, each once.
+type inspection struct {
+	seen   map[int]bool
+	answer wire.InspectAnswer
+}
+
+func (i *inspection) run(folder *record.Folder, id longstop.RunID) error {
 	run, err := folder.Run(id)
 	if err != nil {
 		return err
 	}
 	defer run.Close()
 	_, rec, err := run.Read()
-	if errors.Is(err, record.ErrNoRecord) {
+	switch {
+	case errors.Is(err, record.ErrNoRecord):
 		return nil // nothing of it was started
-	}
-	if err != nil {
+	case err != nil:
 		return err
-	}
-	if rec.State.Final() {
-		answer.Processes = append(answer.Processes, releasedAlive(rec)...)
+	case rec.State.Final():
+		i.answer.Processes = append(i.answer.Processes, releasedAlive(rec)...)
 		return nil
-	}
-	if rec.Writer.BootID != boundary.BootID() {
+	case rec.Writer.BootID != boundary.BootID():
 		return nil // nothing survives a boot
 	}
-	look(rec, answer)
-	return nil
-}
-
-// look finds the processes of a live run: the descendants of its owner, and, where that is gone,
-// whoever carries the run's mark; those are not sure to be all.
-func look(rec longstop.Record, answer *wire.InspectAnswer) {
-	seen := map[int]bool{}
-	add := func(stats []boundary.Stat) {
-		for _, stat := range stats {
-			if !seen[stat.PID] {
-				seen[stat.PID] = true
-				answer.Processes = append(answer.Processes, boundary.Describe(stat))
+	keeper, kept := listensAt(folder.FD(), keeperSocket)
+	if kept {
+		described := boundary.Describe(keeper)
+		i.answer.Keeper = &described
+	}
+	if owner, ok := listensAt(run.DirFD(), ownerSocket); ok {
+		described := boundary.Describe(owner)
+		i.answer.Owner = &described
+		i.add(boundary.Descendants(owner.PID))
+		return nil
+	}
+	// The keeper's children are of all runs that it inherited, and a successor has none: those are
+	// told that carry the run's mark, and there may be others.
+	i.answer.Complete = false
+	if kept {
+		for _, stat := range boundary.Descendants(keeper.PID) {
+			if boundary.Mark(stat.PID) == id {
+				i.add([]boundary.Stat{stat})
 			}
 		}
 	}
-	owner, err := boundary.Look(rec.Writer.PID)
-	if rec.Writer.Kind == longstop.WriterOwner && err == nil && !owner.Dead() && ownerOf(owner, rec) {
-		described := boundary.Describe(owner)
-		answer.Owner = &described
-		add(boundary.Descendants(owner.PID))
-		if parent, err := boundary.Look(owner.PPID); err == nil && isRunner(parent) {
-			described := boundary.Describe(parent)
-			answer.Keeper = &described
+	i.add(boundary.Marked(id, 0))
+	return nil
+}
+
+func (i *inspection) add(stats []boundary.Stat) {
+	for _, stat := range stats {
+		if !i.seen[stat.PID] {
+			i.seen[stat.PID] = true
+			i.answer.Processes = append(i.answer.Processes, boundary.Describe(stat))
 		}
-		return
 	}
-	answer.Complete = false
-	add(boundary.Marked(rec.RunID, 0))
 }
 
-// ownerOf reports whether a process can be the one that wrote rec: it is a runner, and was there
-// when the record was written.
-func ownerOf(process boundary.Stat, rec longstop.Record) bool {
-	return isRunner(process) && process.Start <= boundary.Ticks(rec.BootAt.Add(time.Second/100))
+// listensAt is the living process that listens on a socket of ours: the kernel's word, not a
+// record's.
+func listensAt(dir int, name string) (boundary.Stat, bool) {
+	l, err := dial(dir, name)
+	if err != nil {
+		return boundary.Stat{}, false
+	}
+	defer l.close()
+	raw, err := l.file.SyscallConn()
+	if err != nil {
+		return boundary.Stat{}, false
+	}
+	var cred *unix.Ucred
+	if raw.Control(func(fd uintptr) { cred, err = peer(int(fd)) }) != nil || err != nil {
+		return boundary.Stat{}, false
+	}
+	stat, err := boundary.Look(int(cred.Pid))
+	return stat, err == nil && !stat.Dead()
 }
-
-// isRunner reports whether a process goes by the name of a runner. Its file cannot be looked at: it
-// is not dumpable.
-func isRunner(process boundary.Stat) bool { return strings.HasPrefix(process.Name, "longstop") }

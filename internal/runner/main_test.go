@@ -14,5 +14,9 @@ func TestMain(m *testing.M) {
 		}
 	}
 	takeUmask()
-	os.Exit(m.Run())
+	status := m.Run()
+	if built != "" {
+		os.RemoveAll(built)
+	}
+	os.Exit(status)
 }

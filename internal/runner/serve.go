@@ -24,9 +24,9 @@ type server struct {
 	watching sync.Mutex    // held by the channel's one watch
 }
 
-// maxInHand bounds the requests of one channel that are answered at a time; further ones are read
-// when one of them is. A gateway's long polls and cancels are among them.
-const maxInHand = 256
+// maxInHand bounds the requests of one channel that are answered at a time, long polls among them.
+// Beyond it everything is refused but what stops work, or keeps it from being stopped.
+const maxInHand = 1024
 
 // goodbye is how long requests in hand may still take when the channel ends. What they begin, a
 // launch or a cancellation, does not depend on the answer.
@@ -61,20 +61,27 @@ func (s *server) read(ctx context.Context, frames *wire.Reader, inHand *sync.Wai
 		if err != nil {
 			return err
 		}
-		s.slots <- struct{}{}
 		inHand.Go(func() {
-			defer func() { <-s.slots }()
-			s.take(ctx, nonce, body)
+			select {
+			case s.slots <- struct{}{}:
+				defer func() { <-s.slots }()
+				s.take(ctx, nonce, body, true)
+			default:
+				s.take(ctx, nonce, body, false)
+			}
 		})
 	}
 }
 
 // take answers one frame.
-func (s *server) take(ctx context.Context, nonce string, body []byte) {
+func (s *server) take(ctx context.Context, nonce string, body []byte, room bool) {
 	request, err := decodeRequest(nonce, body)
 	switch {
 	case err != nil:
 		s.send(failed(nonce, err))
+	case !room && request.Verb != wire.VerbCancel && request.Verb != wire.VerbRenew:
+		s.send(failed(nonce, &longstop.Error{Code: longstop.CodeSessionRefused,
+			Message: "the channel has " + itoa(maxInHand) + " requests in hand: nothing was done", Hint: "Ask again when some of them are answered."}))
 	case request.Verb == wire.VerbWatch:
 		s.watch(ctx, request)
 	default:

@@ -21,12 +21,8 @@ func status(ctx context.Context, s *session, request wire.RunRequest) (wire.Stat
 			Message: "a request names at most " + itoa(maxAsked) + " runs", Hint: "Ask in parts."}
 	}
 	answer := wire.StatusAnswer{Runs: make([]wire.RunStatus, 0, len(request.RunIDs))}
-	for _, id := range request.RunIDs {
-		if err := ctx.Err(); err != nil {
-			return wire.StatusAnswer{}, err
-		}
-		status, _ := runStatus(s.folder, id)
-		answer.Runs = append(answer.Runs, status)
+	if err := s.tell(ctx, request.RunIDs, &answer.Runs); err != nil {
+		return wire.StatusAnswer{}, err
 	}
 	answer.BootNow, answer.Now = boundary.BootNow(), longstop.At(time.Now())
 	return answer, nil
@@ -43,14 +39,38 @@ func list(ctx context.Context, s *session, request wire.ListRequest) (wire.ListA
 		return wire.ListAnswer{}, err
 	}
 	answer := wire.ListAnswer{Runs: make([]wire.RunStatus, 0, len(page.Runs)), Cursor: page.Cursor, More: page.More}
-	for _, id := range page.Runs {
-		if err := ctx.Err(); err != nil {
-			return wire.ListAnswer{}, err
-		}
-		status, _ := runStatus(s.folder, id)
-		answer.Runs = append(answer.Runs, status)
+	if err := s.tell(ctx, page.Runs, &answer.Runs); err != nil {
+		return wire.ListAnswer{}, err
 	}
 	return answer, nil
+}
+
+// tell adds what the host knows of runs. Where nobody answers for one of them, a keeper is asked
+// first to look after it: whoever asks next may learn how it ended.
+func (s *session) tell(ctx context.Context, ids []longstop.RunID, to *[]wire.RunStatus) error {
+	healed := false
+	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		status, _ := runStatus(s.folder, id)
+		if status.Orphaned && !healed {
+			healed = true
+			s.heal(ctx)
+			status, _ = runStatus(s.folder, id)
+		}
+		*to = append(*to, status)
+	}
+	return nil
+}
+
+// healWithin bounds how long an answer waits for a keeper; it comes all the same.
+const healWithin = 2 * time.Second
+
+func (s *session) heal(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, healWithin)
+	defer cancel()
+	Heal(ctx, s.folder)
 }
 
 // runStatus is what the folder, and the process table for released processes, say of one run now.
@@ -68,6 +88,7 @@ func runStatus(folder *record.Folder, id longstop.RunID) (status wire.RunStatus,
 	held, lockErr := run.Locked()
 	raw, rec, err := run.Read()
 	if errors.Is(err, record.ErrNoRecord) {
+		status.Orphaned = lockErr == nil && !held
 		err = &longstop.Error{Code: longstop.CodeNotFound, Message: "the run was accepted; its owner has written no record yet"}
 	}
 	if err != nil {

@@ -95,6 +95,9 @@ func (s *server) push(ctx context.Context, request wire.Request, folder *record.
 			if _, err := s.host.folder(request); err != nil { // wiped or moved meanwhile
 				return err
 			}
+			// A keeper is there as long as this channel is, so that a launch need not wait for one
+			// to start, and a run whose owner died has an heir. Without one a launch says why.
+			go EnsureKeeper(ctx, folder)
 		}
 		runs, err := w.look(names, all)
 		if err != nil {
