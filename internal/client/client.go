@@ -222,8 +222,13 @@ func (c *Client) Actions(ctx context.Context, f Filter) (list []longstop.Action,
 
 // Wait waits until the action is final, or for the given time, and returns it as it is then.
 func (c *Client) Wait(ctx context.Context, id string, timeout time.Duration) (a longstop.Action, err error) {
-	err = c.call(ctx, "GET", action(id, "/wait"), url.Values{"timeout_ms": {strconv.FormatInt(timeout.Milliseconds(), 10)}}, nil, &a)
-	return a, err
+	r, err := c.do(ctx, request{method: "GET", patience: timeout + stall,
+		path: target(action(id, "/wait"), url.Values{"timeout_ms": {strconv.FormatInt(timeout.Milliseconds(), 10)}})})
+	if err != nil {
+		return a, err
+	}
+	defer r.Close()
+	return a, r.readJSON(&a)
 }
 
 // GiveUp records that someone stopped waiting.
@@ -276,7 +281,7 @@ func (c *Client) Journal(ctx context.Context, actionID string, after int64, limi
 
 // stream opens a follow stream.
 func (c *Client) stream(ctx context.Context, method, path string, query url.Values, in any) (*Follow, error) {
-	q := request{method: method, path: target(path, query)}
+	q := request{method: method, path: target(path, query), patience: stall}
 	if in != nil {
 		data, err := json.Marshal(in)
 		if err != nil {

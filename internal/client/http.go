@@ -26,6 +26,9 @@ import (
 // What it was asked to do may or may not have happened.
 var ErrGone = errors.New("the gateway went away")
 
+// defaultPatience is for answers that may have to ask a host: a connection made from cold, and a look.
+const defaultPatience = 2 * time.Minute
+
 // maxHeader bounds an answer's status line and headers; maxJSON a body that is read whole.
 const (
 	maxHeader = 64 << 10
@@ -38,6 +41,7 @@ type request struct {
 	contentType  string
 	body         io.Reader
 	length       int64
+	patience     time.Duration // from the request's last byte to the answer's head; 0: defaultPatience
 }
 
 // response is an answer whose body has not been read. Close it.
@@ -67,12 +71,21 @@ func send(ctx context.Context, conn net.Conn, q request) (*response, error) {
 		return nil, err
 	}
 	writeErr := writeRequest(conn, q)
+	if unread := (*unreadable)(nil); errors.As(writeErr, &unread) {
+		return fail(unread) // the server sees a body that breaks off, and refuses it
+	}
 	if writeErr != nil && q.body == nil {
 		return fail(fmt.Errorf("%w: %w", ErrGone, writeErr))
 	}
 	// A server that refuses a body answers before it has read all of it: read that answer, though
 	// the writing failed.
+	patience := q.patience
+	if patience == 0 {
+		patience = defaultPatience
+	}
+	conn.SetReadDeadline(time.Now().Add(patience))
 	r, err := readResponse(conn)
+	conn.SetReadDeadline(time.Time{})
 	if err != nil {
 		if writeErr != nil {
 			err = writeErr
@@ -98,7 +111,7 @@ func writeRequest(conn net.Conn, q request) error {
 	if q.length >= 0 {
 		fmt.Fprintf(&head, "Content-Length: %d\r\n\r\n", q.length)
 		if _, err := io.CopyN(&head, q.body, q.length); err != nil {
-			return err
+			return &unreadable{err}
 		}
 		_, err := conn.Write(head.Bytes())
 		return err
@@ -131,10 +144,16 @@ func writeChunks(conn io.Writer, body io.Reader) error {
 			return err
 		}
 		if err != nil {
-			return fmt.Errorf("read what to send: %w", err)
+			return &unreadable{err}
 		}
 	}
 }
+
+// unreadable is a body of ours that could not be read to its end.
+type unreadable struct{ why error }
+
+func (u *unreadable) Error() string { return "read what to send: " + u.why.Error() }
+func (u *unreadable) Unwrap() error { return u.why }
 
 // readResponse reads a status line and headers, and leaves the body to be read.
 func readResponse(conn io.Reader) (*response, error) {

@@ -1,0 +1,214 @@
+package api
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/gateway"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// fake is a scripted gateway: one action whose life the test tells, step by step.
+type fake struct {
+	mu      sync.Mutex
+	changed *sync.Cond
+	action  longstop.Action
+	out     map[string][]byte
+	outErr  error
+	runs    []longstop.RunRequest
+	peers   []longstop.Requester
+	waits   []string
+	stdin   []byte
+
+	run    func(ctx context.Context, told gateway.Told) error
+	cancel func(note func(string)) error
+	enrol  func(note func(string)) (longstop.Host, error)
+	panics bool
+}
+
+func newFake() *fake {
+	f := &fake{out: map[string][]byte{}}
+	f.changed = sync.NewCond(&f.mu)
+	f.action = longstop.Action{ID: "act_0000000TEST0001", Revision: 1, Host: "h1", CreatedAt: longstop.At(time.Unix(1700000000, 0)),
+		Request: longstop.Request{Argv: []string{"true"}, Lifetime: longstop.Leased, Effect: longstop.EffectOnce, LeaseS: 120},
+		Launch:  longstop.Launch{State: longstop.LaunchSent}, Workload: longstop.Workload{State: longstop.WorkloadNone},
+		Alive: longstop.AliveYes, Outcome: longstop.OutcomePending}
+	return f
+}
+
+// change edits the action under a new revision.
+func (f *fake) change(edit func(*longstop.Action)) longstop.Action {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	edit(&f.action)
+	f.action.Revision++
+	f.changed.Broadcast()
+	return f.action
+}
+
+func (f *fake) write(stream, data string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.out[stream] = append(f.out[stream], data...)
+	f.changed.Broadcast()
+}
+
+func (f *fake) finish(code int) {
+	f.change(func(a *longstop.Action) {
+		a.Workload.State, a.Workload.Result = longstop.WorkloadFinished, &longstop.Result{ExitCode: &code}
+		a.Alive, a.Outcome = longstop.AliveNo, longstop.OutcomeSucceeded
+		a.Output = longstop.Output{StdoutBytes: int64(len(f.out["stdout"])), StderrBytes: int64(len(f.out["stderr"]))}
+	})
+}
+
+// await waits under the lock until ready says so or ctx ends.
+func (f *fake) await(ctx context.Context, ready func() bool) error {
+	defer context.AfterFunc(ctx, func() { f.mu.Lock(); f.changed.Broadcast(); f.mu.Unlock() })()
+	for !ready() {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		f.changed.Wait()
+	}
+	return nil
+}
+
+func (f *fake) Status(context.Context) (longstop.DaemonStatus, error) {
+	return longstop.DaemonStatus{Version: longstop.Version, API: longstop.APIVersion, PID: 1}, nil
+}
+
+func (f *fake) Enrol(_ context.Context, e longstop.EnrolRequest, note func(string)) (longstop.Host, error) {
+	return f.enrol(note)
+}
+func (f *fake) Hosts(context.Context) ([]longstop.Host, error) { return nil, nil }
+func (f *fake) CheckHost(_ context.Context, name string, note func(string)) (longstop.Host, error) {
+	return f.enrol(note)
+}
+func (f *fake) RemoveHost(context.Context, string) error { return nil }
+
+func (f *fake) SpoolStdin(_ context.Context, r io.Reader) (longstop.Stdin, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return longstop.Stdin{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stdin = data
+	return longstop.Stdin{ID: "in_1", Bytes: int64(len(data))}, nil
+}
+
+func (f *fake) Run(ctx context.Context, req longstop.RunRequest, peer longstop.Requester, told gateway.Told) (longstop.Action, error) {
+	f.mu.Lock()
+	f.runs, f.peers = append(f.runs, req), append(f.peers, peer)
+	f.mu.Unlock()
+	var err error
+	if f.run != nil {
+		err = f.run(ctx, told)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.action, err
+}
+
+func (f *fake) Action(_ context.Context, id string) (longstop.Action, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if id != string(f.action.ID) && id != "0001" {
+		return longstop.Action{}, &longstop.Error{Code: longstop.CodeNotFound, Message: "no action " + id, Hint: "longstop ps -a"}
+	}
+	return f.action, nil
+}
+
+func (f *fake) Actions(context.Context, gateway.ActionFilter) ([]longstop.Action, error) {
+	return nil, nil
+}
+
+func (f *fake) Wait(ctx context.Context, id string) (longstop.Action, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.await(ctx, func() bool { return f.action.Settled() })
+	return f.action, err
+}
+
+func (f *fake) RecordWait(_ context.Context, id, by string) (longstop.Action, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waits = append(f.waits, by)
+	return f.action, nil
+}
+
+func (f *fake) Watch(ctx context.Context, id string) (<-chan longstop.Action, error) {
+	c := make(chan longstop.Action, 1)
+	go func() {
+		defer close(c)
+		for revision := int64(0); ; {
+			f.mu.Lock()
+			err := f.await(ctx, func() bool { return f.action.Revision > revision })
+			a := f.action
+			f.mu.Unlock()
+			if err != nil {
+				return
+			}
+			revision = a.Revision
+			select {
+			case c <- a:
+			case <-ctx.Done():
+				return
+			}
+			if a.Settled() {
+				return
+			}
+		}
+	}()
+	return c, nil
+}
+
+func (f *fake) Output(ctx context.Context, id, stream string, offset int64, max int, wait time.Duration, note func(string)) (wire.OutputAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.outErr; err != nil {
+		f.outErr = nil
+		return wire.OutputAnswer{}, err
+	}
+	f.await(ctx, func() bool { return int64(len(f.out[stream])) > offset || f.action.Settled() })
+	if f.panics {
+		return wire.OutputAnswer{}, &longstop.Error{Code: longstop.CodeUnreadable, Message: "torn"}
+	}
+	data := f.out[stream][min(offset, int64(len(f.out[stream]))):]
+	if len(data) > 5 { // in small pieces, so that there are several
+		data = data[:5]
+	}
+	total := int64(len(f.out[stream]))
+	return wire.OutputAnswer{Offset: offset, Data: append([]byte(nil), data...), Total: total,
+		End: f.action.Settled() && offset+int64(len(data)) == total}, nil
+}
+
+func (f *fake) Inspect(context.Context, string) (wire.InspectAnswer, error) {
+	return wire.InspectAnswer{Complete: true}, nil
+}
+
+func (f *fake) Cancel(_ context.Context, id string, by longstop.Requester, note func(string)) (longstop.Action, error) {
+	err := f.cancel(note)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.action, err
+}
+
+func (f *fake) Reconcile(context.Context, string) (longstop.Action, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.action, nil
+}
+
+func (f *fake) Journal(context.Context, gateway.JournalFilter) ([]longstop.JournalEntry, error) {
+	return nil, nil
+}
+
+func (f *fake) Raw(context.Context, string) ([]gateway.RawAnswer, error) {
+	return []gateway.RawAnswer{{Kind: "submit_answer", Bytes: []byte("\xff\x00")}}, nil
+}
