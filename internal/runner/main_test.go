@@ -15,8 +15,8 @@ func TestMain(m *testing.M) {
 	}
 	takeUmask()
 	status := m.Run()
-	if built != "" {
-		os.RemoveAll(built)
+	if dir, err := built(); err == nil {
+		os.RemoveAll(dir)
 	}
 	os.Exit(status)
 }

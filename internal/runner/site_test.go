@@ -17,25 +17,31 @@ import (
 	"github.com/longstop/longstop/internal/wire"
 )
 
-// shipped is longstop-runner as it is shipped, built once for all tests.
-var shipped = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "longstop-runner")
+// shipped is longstop-runner as it is shipped, faulty the same with its fault points; each is built
+// once for all tests.
+var (
+	shipped = sync.OnceValues(func() (string, error) { return build("longstop-runner") })
+	faulty  = sync.OnceValues(func() (string, error) { return build("longstop-runner-faults", "-tags", "faults") })
+)
+
+// built is the folder of the binaries, removed after the tests.
+var built = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "longstop-runner") })
+
+func build(name string, flags ...string) (string, error) {
+	dir, err := built()
 	if err != nil {
 		return "", err
 	}
-	built = dir
-	path := filepath.Join(dir, "longstop-runner")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "../../cmd/longstop-runner")
+	path := filepath.Join(dir, name)
+	args := append([]string{"build", "-trimpath", "-ldflags", "-s -w", "-o", path}, flags...)
+	build := exec.Command("go", append(args, "../../cmd/longstop-runner")...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	output, err := build.CombinedOutput()
 	if err != nil {
 		os.Stderr.Write(output)
 	}
 	return path, err
-})
-
-// built is the folder of the binary, removed after the tests.
-var built string
+}
 
 // site is a state folder as a gateway sees it: by the verbs of a real longstop-runner.
 type site struct {
@@ -46,7 +52,12 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	path, err := shipped()
+	return newSiteOf(t, shipped)
+}
+
+func newSiteOf(t *testing.T, binary func() (string, error)) *site {
+	t.Helper()
+	path, err := binary()
 	if err != nil {
 		t.Fatalf("build longstop-runner: %v", err)
 	}
@@ -94,11 +105,16 @@ func runCommand(t *testing.T, cmd *exec.Cmd, input []byte) outcome {
 // call is a verb on a channel of its own. It returns the answer and reads its body into into.
 func (s *site) call(request wire.Request, into any) *longstop.Error {
 	s.t.Helper()
+	return s.answer(request, s.run(s.encode(request), string(request.Verb)), into)
+}
+
+func (s *site) encode(request wire.Request) []byte {
+	s.t.Helper()
 	encoded, err := json.Marshal(request)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return s.answer(request, s.run(encoded, string(request.Verb)), into)
+	return encoded
 }
 
 func (s *site) answer(request wire.Request, r outcome, into any) *longstop.Error {
