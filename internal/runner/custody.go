@@ -72,7 +72,7 @@ func newCustody(run *record.Run, rec longstop.Record, secret []byte, within encl
 		return nil, err
 	}
 	return &custody{run: run, rec: rec, secret: secret, within: within, clock: clock,
-		poke: make(chan struct{}, 1), inbox: make(chan func()), done: make(chan struct{})}, nil
+		poke: make(chan struct{}, 1), inbox: make(chan func()), done: make(chan struct{}), counted: boundary.BootNow()}, nil
 }
 
 // nudge lets attend look again.

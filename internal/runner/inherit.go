@@ -27,11 +27,11 @@ type ward struct {
 	rec     longstop.Record // as the owner answered
 	gone    chan struct{}   // closed when the owner has died and the run is final or in our custody
 	dead    bool
-	passed  bool           // inherit is at work, or was
-	main    *boundary.Exit // of the main process, if it ended as our child
-	told    bool           // custody has been told of main
-	custody *custody       // once inherited
-	watch   longstop.BootTime
+	passed  bool              // inherit is at work, or was
+	main    *boundary.Exit    // of the main process, if it ended as our child
+	told    bool              // custody has been told of main
+	custody *custody          // once inherited
+	overdue longstop.BootTime // when nothing was done though a lease or deadline passed; 0: never
 }
 
 // child is an inherited child, and whose it can be: one run's, or, where it cannot be known, one of

@@ -25,6 +25,7 @@ type keeper struct {
 	folder *record.Folder
 	reaper *boundary.Reaper
 	socket *listener
+	clock  *alarm // for guard
 
 	mu       sync.Mutex
 	flights  map[string]*flight                 // submits in hand, by key hash
@@ -82,8 +83,12 @@ func RunKeeper(args []string) int {
 	unix.Write(keeperReady, []byte{1})
 	unix.Close(keeperReady)
 	fault.At("keeper.listening")
+	if k.clock, err = newAlarm(); err != nil {
+		return exitNoAnswer
+	}
 	go k.receive(k.socket)
 	go k.watch(children, signals)
+	go k.guard()
 	k.succeed()
 	k.stay()
 	return exitAnswered

@@ -164,6 +164,7 @@ func (k *keeper) begin(sub wire.Submit, from login) (reply, error) {
 
 // began keeps what the owner answered, and lets go of what only a launch needs.
 func (k *keeper) began(w *ward, said verdict) {
+	defer k.setGuard()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if w.passed {
@@ -173,7 +174,7 @@ func (k *keeper) began(w *ward, said verdict) {
 		return
 	}
 	unix.Close(w.report)
-	w.report = -1
+	w.report, w.overdue = -1, overdue(w.rec)
 }
 
 // afterOwner answers a submit whose owner died: as soon as it is sure whether the work ran.
