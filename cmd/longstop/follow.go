@@ -44,7 +44,9 @@ type follower struct {
 
 	cancelling  bool // asked for; sent as soon as there is an id
 	cancelSent  bool
+	asking      bool // until the gateway has answered the cancel
 	lost        longstop.UnknownReason
+	stoppedAt   int64 // of stdout, when host or gateway was lost
 	linger      <-chan time.Time
 	remind      <-chan time.Time
 	remindNext  time.Duration
@@ -81,8 +83,13 @@ type happening struct {
 	opened bool  // the stream is there (again)
 	ended  error // the stream ended: io.EOF where it was whole
 	broken error // nobody takes the output any more
-	cancel error // the cancel could not be brought to its end
+	cancel *cancelled
+
+	handled chan struct{} // closed once the loop has dealt with it: what is said keeps its order
 }
+
+// cancelled is how asking for a cancel ended.
+type cancelled struct{ err error }
 
 // givenUp says that the follower stopped waiting while the run may go on.
 type givenUp struct{ why string }
@@ -103,19 +110,38 @@ func (f *follower) follow(ctx context.Context) (*longstop.Action, error) {
 	if f.limit > 0 {
 		limit = time.After(f.limit)
 	}
+	over := false
 	go f.pull(ctx, f.open)
 	for {
 		select {
 		case h := <-f.happens:
 			done, err := f.handle(ctx, h)
-			if done || err != nil {
+			close(h.handled)
+			if err != nil {
 				return f.action, err
 			}
+			if done {
+				over = true
+				if !f.asking {
+					return f.action, nil
+				}
+				// The cancel that ended it is about to say how it went.
+				limit = time.After(time.Second)
+			}
+			if over && !f.asking {
+				return f.action, nil
+			}
 		case s := <-signals:
+			if over {
+				return f.action, nil
+			}
 			if err := f.signalled(ctx, s); err != nil {
 				return f.action, err
 			}
 		case <-limit:
+			if over {
+				return f.action, nil
+			}
 			return f.action, f.leave(ctx, "the wait of "+span(f.limit)+" is over")
 		case <-f.linger:
 			f.linger = nil
@@ -149,7 +175,10 @@ func (f *follower) handle(ctx context.Context, h happening) (done bool, err erro
 	case h.broken != nil:
 		return f.outputBroken(ctx, h.broken)
 	case h.cancel != nil:
-		f.cancelFailed(h.cancel)
+		f.asking = false
+		if h.cancel.err != nil {
+			f.cancelFailed(h.cancel.err)
+		}
 	case h.ended != nil:
 		return f.streamEnded(ctx, h.ended)
 	}
@@ -197,7 +226,7 @@ func (f *follower) streamEnded(ctx context.Context, err error) (done bool, fatal
 		return false, err
 	}
 	if !f.gatewayGone {
-		f.gatewayGone = true
+		f.gatewayGone, f.stoppedAt = true, f.stdout.offset()
 		f.note("the gateway went away or does not answer: looking for it")
 	}
 	f.retryNext = min(max(2*f.retryNext, 100*time.Millisecond), 2*time.Second)
@@ -235,7 +264,7 @@ func (f *follower) sight(a *longstop.Action) {
 	why := unseen(a)
 	switch {
 	case why != "" && f.lost == "":
-		f.lost = why
+		f.lost, f.stoppedAt = why, f.stdout.offset()
 		advice := "keep waiting, or Ctrl-C to leave it"
 		if f.cancels && !f.cancelling {
 			advice = "keep waiting; Ctrl-C cancels it once it answers, twice leaves it"
@@ -260,7 +289,7 @@ func (f *follower) resumedAt() string {
 	if f.stdout == nil {
 		return ""
 	}
-	return between + "resumed at byte " + number(f.stdout.offset()) + between + "nothing missed"
+	return between + "resumed at byte " + number(f.stoppedAt) + between + "nothing missed"
 }
 
 func (f *follower) note(format string, args ...any) {
@@ -279,12 +308,17 @@ func (f *follower) tellLingering(ctx context.Context, a longstop.Action) {
 	f.report(ctx, happening{note: lingering(&a, seen.Processes, advice)})
 }
 
-func (f *follower) report(ctx context.Context, h happening) bool {
+// report hands something to the loop and returns once it was dealt with.
+func (f *follower) report(ctx context.Context, h happening) {
+	h.handled = make(chan struct{})
 	select {
 	case f.happens <- h:
-		return true
 	case <-ctx.Done():
-		return false
+		return
+	}
+	select {
+	case <-h.handled:
+	case <-ctx.Done():
 	}
 }
 
@@ -370,14 +404,12 @@ func (f *follower) signalled(ctx context.Context, s os.Signal) error {
 
 // cancel asks the gateway to cancel; the run's own stream tells how it ends.
 func (f *follower) cancel(ctx context.Context) {
-	f.cancelSent = true
+	f.cancelSent, f.asking = true, true
 	id := f.action.ID
 	f.note("cancelling %s (Ctrl-C again leaves it to the gateway)", id)
 	go func() {
 		_, err := f.client.Cancel(ctx, string(id), func(line string) { f.report(ctx, happening{note: line}) })
-		if err != nil {
-			f.report(ctx, happening{cancel: err})
-		}
+		f.report(ctx, happening{cancel: &cancelled{err}})
 	}()
 }
 
