@@ -93,6 +93,7 @@ type Launch struct {
 	At      Time        `json:"at,omitzero"`
 	Because string      `json:"because,omitempty"` // with rejected or unknown: an error code of the host or the link
 	Message string      `json:"message,omitempty"` // the same in words
+	Hint    string      `json:"hint,omitempty"`    // what to do about it: the next command
 }
 
 // SSHCommand is the fact about the channel that carried the submit. Status only with exited.

@@ -367,7 +367,7 @@ func (a *app) ranTo(ctx context.Context, f *follower, action *longstop.Action, e
 		return status(longstop.ExitStillRunning)
 	}
 	if err != nil {
-		if a.json {
+		if a.json && longstop.CodeOf(err) != longstop.CodeKeyConflict { // whose action is another request's
 			a.json = !a.printAction(ctx, f.client, err)
 		}
 		return err

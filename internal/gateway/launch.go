@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -46,8 +47,8 @@ func (g *Gateway) Run(ctx context.Context, req longstop.RunRequest, peer longsto
 	if !existing {
 		g.goes(l.run)
 	}
-	a, err = g.await(ctx, a, nil, func(a longstop.Action) bool {
-		if told.Action != nil {
+	a, err = g.await(ctx, a, nil, func(a longstop.Action, changed bool) bool {
+		if changed && told.Action != nil {
 			told.Action(a)
 		}
 		return l.over(existing, &a)
@@ -74,12 +75,24 @@ func rejection(a *longstop.Action, existing bool) error {
 	if a.Launch.State != longstop.LaunchRejected {
 		return nil
 	}
-	e := &longstop.Error{Code: longstop.Code(a.Launch.Because), ActionID: a.ID, Message: a.Launch.Message, Hint: "longstop show " + string(a.ID)}
+	e := &longstop.Error{Code: longstop.Code(a.Launch.Because), ActionID: a.ID, Message: a.Launch.Message, Hint: a.Launch.Hint}
+	if e.Hint == "" {
+		e.Hint = "longstop show " + string(a.ID)
+	}
 	if existing {
 		e.Message = fmt.Sprintf("the key %q belongs to %s, which was not started: %s", a.IdempotencyKey, a.ID, a.Launch.Message)
 		e.Hint = "use another key to try again"
 	}
 	return e
+}
+
+// hintOf is what an error says to do about it.
+func hintOf(err error) string {
+	var e *longstop.Error
+	if errors.As(err, &e) {
+		return e.Hint
+	}
+	return ""
 }
 
 // launching is one launch on its way, in the hands of Run while somebody waits for it.
@@ -99,14 +112,13 @@ type launching struct {
 
 // over reports whether Run has nothing to wait for any more.
 func (l *launching) over(existing bool, a *longstop.Action) bool {
-	if !existing {
-		return l.isDone()
-	}
-	switch a.Launch.State {
-	case longstop.LaunchAccepted, longstop.LaunchRejected:
+	switch {
+	case a.Launch.State == longstop.LaunchRejected, existing && a.Launch.State == longstop.LaunchAccepted:
 		return true
+	case existing:
+		return !l.h.isHeld(a.ID) // another caller's launch that is out of its hands
 	}
-	return !l.h.isHeld(a.ID) // another caller's launch that is out of its hands
+	return l.isDone()
 }
 
 func (l *launching) isDone() bool {

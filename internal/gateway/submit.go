@@ -140,6 +140,7 @@ func (l *launching) refused(d *draft, cause error, first bool, raw sqlite.Raw) e
 		if err := lifecycle.Reject(&d.Action, code, cause.Error(), d.at); err != nil {
 			return err
 		}
+		d.Launch.Hint = hintOf(cause)
 		d.note(journal.LaunchAnswered, l.g.by, say, raw)
 		return nil
 	}
@@ -261,7 +262,11 @@ func (l *launching) reject(cause error) {
 			return nil
 		}
 		d.SSHCommand.Noise = noiseOf(cause)
-		return rejectDraft(d, l.g.by, longstop.CodeOf(cause), cause.Error())
+		if err := rejectDraft(d, l.g.by, longstop.CodeOf(cause), cause.Error()); err != nil {
+			return err
+		}
+		d.Launch.Hint = hintOf(cause)
+		return nil
 	})
 }
 
