@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,119 +16,266 @@ import (
 	"github.com/longstop/longstop/test/rig"
 )
 
+// The victims; each has moments of them, in lanes side by side. blows are struck while a batch of
+// runs lives: more where each run has a victim of its own.
+var victims = []struct {
+	name                  string
+	moments, lanes, blows int
+	own                   bool // a host of its own: what is killed there is other gateways' too
+}{
+	{name: "gateway", moments: 50, lanes: 2, blows: 2},
+	{name: "master", moments: 50, lanes: 2, blows: 2},
+	{name: "keeper", moments: 50, lanes: 2, blows: 2, own: true},
+	{name: "verb", moments: 50, lanes: 2, blows: 2, own: true},
+	{name: "command", moments: 50, lanes: 1, blows: 4},
+	{name: "owner", moments: 50, lanes: 1, blows: 4, own: true},
+	{name: "owner and keeper", moments: 50, lanes: 2, blows: 2, own: true},
+}
+
+// livesAtOnce is how many runs a batch has.
+const livesAtOnce = 4
+
+// TestPoint4KilledAtRandom kills, without a word and at random moments of runs' lives: the command,
+// the gateway, the ssh master; on the host the keeper, an owner, the process of a verb (serve, for the most
+// part). Whoever is killed: each run comes to its owner's own result, or its keeper's where the owner
+// died; ran at most once, and exactly once where it finished; is not_started only without a line; and
+// leaves nothing. LONGSTOP_SEED repeats a failure.
+func TestPoint4KilledAtRandom(t *testing.T) {
+	t.Parallel()
+	seed := p5Seed(t)
+	for _, v := range victims {
+		for n := range v.lanes {
+			name := fmt.Sprintf("%s %d", v.name, n)
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				l := newLane(t, v.name, v.own)
+				for batch := 0; l.moments() < v.moments/v.lanes; batch++ {
+					l.batch(t, fmt.Sprintf("p4-%d-%s-%d", seed, strings.ReplaceAll(name, " ", ""), batch), v.blows,
+						rand.New(rand.NewPCG(seed, uint64(len(name))<<32|uint64(n)<<16|uint64(batch))))
+					if t.Failed() {
+						t.Fatalf("repeat with: LONGSTOP_SEED=%d go test -tags hosts -run 'TestPoint4KilledAtRandom/%s' ./test/hosts", seed, strings.ReplaceAll(name, " ", "_"))
+					}
+				}
+				l.end(t)
+			})
+		}
+	}
+}
+
+// lane is a gateway and its host, with one kind of victim.
+type lane struct {
+	victim string
+	h      *rig.Host
+	g      *gateway
+	in     inside
+	lives  []*life
+	known  []longstop.Action
+
+	mu      sync.Mutex
+	struck  map[phase]int
+	slowest time.Duration // from the last blow of a batch to the last result
+}
+
+func newLane(t *testing.T, victim string, own bool) *lane {
+	l := &lane{victim: victim, g: newGateway(t), struck: map[phase]int{}}
+	if own {
+		l.h = rig.New(t)
+	} else {
+		l.h = rig.Up(t, "h1")
+	}
+	l.in = insideOf(t, l.h)
+	l.g.enrol(t, l.h)
+	return l
+}
+
+// batch lets some runs live at once, strikes, and holds what is known afterwards against what was.
+func (l *lane) batch(t *testing.T, name string, blows int, random *rand.Rand) {
+	var lives []*life
+	var all sync.WaitGroup
+	for i := range livesAtOnce {
+		lives = append(lives, newLife(fmt.Sprintf("%s-%d", name, i), random))
+	}
+	for _, life := range lives {
+		all.Go(func() { life.live(t, l.g, l.h.Name) })
+	}
+	for i := range blows {
+		whose := lives[i%len(lives)]
+		at := whose.phaseFor(random)
+		wait, which := whose.moment(at, random), rand.New(rand.NewPCG(random.Uint64(), 0))
+		all.Go(func() {
+			wait()
+			if l.strike(t, whose, which) {
+				l.mu.Lock()
+				l.struck[at]++
+				l.mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	began := time.Now()
+	for _, life := range lives {
+		life.command.end(t, time.Minute)
+		if life.canceller != nil {
+			life.canceller.end(t, time.Minute)
+		}
+	}
+	actions := l.settle(t, lives)
+	l.slowest = max(l.slowest, time.Since(began))
+	l.lives = append(l.lives, lives...)
+	w := witness{l.victim, l.in, l.in.marked()}
+	for i, life := range lives {
+		a, asked := actions[life.key]
+		switch {
+		case !asked && (!life.killed || l.in.lines(life.file()) > 0):
+			t.Errorf("%s, %s killed: no action; ran %d times\n%s", life, l.victim, l.in.lines(life.file()), life.command.stderr)
+		case asked:
+			w.over(t, lives[i], a)
+			lives[i].told(t, a)
+			l.logs(t, lives[i], a)
+			l.known = append(l.known, a)
+		}
+	}
+}
+
+// moments is how often a victim was struck.
+func (l *lane) moments() (n int) {
+	for _, struck := range l.struck {
+		n += struck
+	}
+	return n
+}
+
+// strike kills the victim, and reports whether there was one.
+func (l *lane) strike(t *testing.T, whose *life, random *rand.Rand) bool {
+	switch l.victim {
+	case "command":
+		if whose.canceller != nil && random.IntN(2) == 0 {
+			return whose.canceller.Process.Kill() == nil
+		}
+		whose.killed = whose.command.Process.Kill() == nil
+		return whose.killed
+	case "gateway":
+		return killAll(l.g.daemons(t))
+	case "master":
+		return killAll(l.g.masters(t))
+	case "owner and keeper":
+		return l.in.kill9([]string{"owner", "keeper"}[random.IntN(2)], random)
+	}
+	return l.in.kill9(l.victim, random)
+}
+
+func killAll(pids []int) (any bool) {
+	for _, pid := range pids {
+		any = syscall.Kill(pid, syscall.SIGKILL) == nil || any
+	}
+	return any
+}
+
+// settle waits until the gateway, started anew by whoever asks, knows the end of every run. Runs
+// that wait to be cancelled and whose canceller died are cancelled here.
+func (l *lane) settle(t *testing.T, lives []*life) map[string]longstop.Action {
+	t.Helper()
+	cancelled := map[string]bool{}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		found, open := map[string]longstop.Action{}, ""
+		all := l.all(t)
+		for _, life := range lives {
+			a, asked := all[life.key]
+			if !asked {
+				continue
+			}
+			found[life.key] = a
+			if a.Launch.State == longstop.LaunchRejected || a.Workload.State.Final() {
+				continue
+			}
+			open += life.String() + "\n" + pretty(a)
+			stray := life.cancels && a.Cancel.State == longstop.CancelNone || a.Workload.State == longstop.WorkloadOrphaned
+			if stray && !cancelled[life.key] && l.started(a) {
+				cancelled[life.key] = true
+				l.g.longstop(t, "cancel", string(a.ID))
+			}
+		}
+		if open == "" {
+			return found
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s killed; not known after a minute:\n%s", l.victim, open)
+		}
+	}
+}
+
+func (l *lane) started(a longstop.Action) bool { return a.Launch.State == longstop.LaunchAccepted }
+
+// all are the newest actions, by their keys.
+func (l *lane) all(t *testing.T) map[string]longstop.Action {
+	t.Helper()
+	var list []longstop.Action
+	l.g.ask(t, &list, "ps", "-a")
+	found := map[string]longstop.Action{}
+	for _, a := range list {
+		found[a.IdempotencyKey] = a
+	}
+	return found
+}
+
+// logs checks that the whole output is there for whoever asks later.
+func (l *lane) logs(t *testing.T, life *life, a longstop.Action) {
+	t.Helper()
+	if a.Workload.State != longstop.WorkloadFinished {
+		return
+	}
+	if r := l.g.longstop(t, "logs", string(a.ID)); r.status != 0 || r.stdout != life.stdout {
+		t.Errorf("%s, %s killed: %d bytes of output instead of %d: %s\n%s", life, l.victim, len(r.stdout), len(life.stdout), r, pretty(a))
+	}
+}
+
+// end looks at the whole lane: nothing ran late, nothing was said twice, nothing is left.
+func (l *lane) end(t *testing.T) {
+	var entries []longstop.JournalEntry
+	l.g.ask(t, &entries, "activity", "-n", "10000")
+	intended := map[longstop.ActionID]int{}
+	for _, e := range entries {
+		switch e.Kind {
+		case "contradiction":
+			t.Errorf("%s killed: a late contradiction: %s", l.victim, pretty(e))
+		case "launch_intended":
+			intended[e.ActionID]++
+		}
+	}
+	outcomes, lines, accepted := map[longstop.Outcome]int{}, 0, 0
+	writers := map[longstop.WriterKind]int{}
+	for _, a := range l.known {
+		outcomes[a.Outcome]++
+		if a.Launch.State == longstop.LaunchAccepted {
+			accepted++
+			writers[a.Workload.Writer.Kind]++
+		}
+		if n := intended[a.ID]; n > 1 || n == 0 && a.Launch.State == longstop.LaunchAccepted {
+			t.Errorf("%s: its launch was intended %d times", a.IdempotencyKey, n)
+		}
+	}
+	for _, life := range l.lives {
+		n := l.in.lines(life.file())
+		lines += n
+		if n > 1 {
+			t.Errorf("%s, %s killed: ran %d times in the end", life, l.victim, n)
+		}
+	}
+	t.Logf("%s killed at %d moments %v of %d runs: %d actions, %d accepted, %d lines; outcomes %v; said by %v; known at most %v after",
+		l.victim, l.moments(), l.struck, len(l.lives), len(l.known), accepted, lines, outcomes, writers, l.slowest.Round(10*time.Millisecond))
+}
+
 // masters finds the ssh processes that this home's gateway has started.
 func (g *gateway) masters(t *testing.T) (pids []int) {
 	t.Helper()
 	for _, daemon := range g.daemons(t) {
-		children, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", daemon))
-		for _, file := range children {
-			list, _ := os.ReadFile(file)
-			for word := range strings.FieldsSeq(string(list)) {
-				pid, _ := strconv.Atoi(word)
-				if comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); strings.TrimSpace(string(comm)) == "ssh" {
-					pids = append(pids, pid)
-				}
+		for _, pid := range childrenOf(daemon) {
+			if comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); strings.TrimSpace(string(comm)) == "ssh" {
+				pids = append(pids, pid)
 			}
 		}
 	}
 	return pids
-}
-
-// TestPoint4KilledAtRandom kills the command, the gateway or the ssh master at random moments of a
-// run's life. LONGSTOP_SEED repeats a failure.
-func TestPoint4KilledAtRandom(t *testing.T) {
-	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("LONGSTOP_SEED"); s != "" {
-		seed, _ = strconv.ParseUint(s, 10, 64)
-	}
-	const lanes, each = 5, 10
-	for lane := range lanes {
-		t.Run(fmt.Sprintf("lane %d", lane), func(t *testing.T) {
-			t.Parallel()
-			random := rand.New(rand.NewPCG(seed, uint64(lane)))
-			h, g := rig.Up(t, "h1"), newGateway(t)
-			g.enrol(t, h)
-			for i := range each {
-				what := []string{"command", "gateway", "master"}[random.IntN(3)]
-				k := killing{name: fmt.Sprintf("p4-%d-%d-%d", seed, lane, i), victim: what, code: random.IntN(100),
-					work: time.Duration(random.IntN(700)) * time.Millisecond, after: time.Duration(random.IntN(900)) * time.Millisecond}
-				k.try(t, h, g)
-				if t.Failed() {
-					t.Fatalf("repeat with: LONGSTOP_SEED=%d go test -tags hosts -run 'TestPoint4KilledAtRandom/lane_%d' ./test/hosts", seed, lane)
-				}
-			}
-		})
-	}
-}
-
-// killing is one moment of one run.
-type killing struct {
-	name, victim string
-	code         int
-	work, after  time.Duration
-}
-
-func (k killing) try(t *testing.T, h *rig.Host, g *gateway) {
-	t.Helper()
-	file := "/home/deploy/" + k.name
-	r := g.start(t, "run", "--key", k.name, h.Name, "-c", fmt.Sprintf("echo line >>%s; sleep %.3f; exit %d", file, k.work.Seconds(), k.code))
-	select { // the moment
-	case <-time.After(k.after):
-	case <-r.ended:
-	}
-	switch k.victim {
-	case "command":
-		r.Process.Kill()
-	case "gateway":
-		for _, pid := range g.daemons(t) {
-			syscall.Kill(pid, syscall.SIGKILL)
-		}
-	case "master":
-		for _, pid := range g.masters(t) {
-			syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
-	r.end(t, time.Minute)
-
-	a, asked := g.byKey(t, k.name)
-	if !asked { // killed before the gateway had made an action of it
-		if h.Exists(t, file) {
-			t.Errorf("%+v: it ran, and no action knows", k)
-		}
-		return
-	}
-	a = g.await(t, a.ID, time.Minute, fmt.Sprintf("the owner's result (%+v)", k), func(a longstop.Action) bool {
-		return a.Workload.State.Final() || a.Launch.State == longstop.LaunchRejected
-	})
-	lines := 0
-	if h.Exists(t, file) {
-		lines = strings.Count(string(h.ReadFile(t, file)), "line\n")
-	}
-	switch {
-	case lines > 1:
-		t.Errorf("%+v: ran %d times", k, lines)
-	case a.Outcome == longstop.OutcomeNotStarted && lines != 0:
-		t.Errorf("%+v: not_started, and it ran:\n%s", k, pretty(a))
-	case a.Launch.State == longstop.LaunchAccepted && lines != 1:
-		t.Errorf("%+v: accepted, and it did not run:\n%s", k, pretty(a))
-	case a.Workload.State == longstop.WorkloadCancelled: // a killed command may leave a lease to end
-	case a.Launch.State == longstop.LaunchAccepted:
-		wantExit(t, a, k.code)
-	}
-}
-
-// byKey finds the action of an idempotency key.
-func (g *gateway) byKey(t *testing.T, key string) (longstop.Action, bool) {
-	t.Helper()
-	var all []longstop.Action
-	g.ask(t, &all, "ps", "-a")
-	for _, a := range all {
-		if a.IdempotencyKey == key {
-			return a, true
-		}
-	}
-	return longstop.Action{}, false
 }
 
 // TestPoint4StoppedMaster stops the ssh master: nothing hangs for longer than its deadline.

@@ -17,7 +17,7 @@ const threeWays = "echo a; echo b >/dev/stdout; printf 'c\\000d'; echo e | tee /
 func TestPoint12LoginShells(t *testing.T) {
 	t.Parallel()
 	h := rig.Up(t, "h1")
-	for _, account := range []string{"deploy", "root", "zsh", "fish", "tcsh", "ash", "rbash", "noisy"} {
+	for _, account := range []string{"deploy", "root", "zsh", "fish", "tcsh", "ash", "noisy"} {
 		t.Run(account, func(t *testing.T) {
 			t.Parallel()
 			g := newGateway(t)
@@ -42,7 +42,7 @@ func TestPoint12NoShell(t *testing.T) {
 	t.Parallel()
 	h := rig.Up(t, "h1")
 	for account, prints := range map[string]string{
-		"nologin": "This account is currently not available", "leaving": "go away", "forced": "only this",
+		"nologin": "This account is currently not available", "leaving": "go away", "forced": "only this", "rbash": "restricted",
 	} {
 		t.Run(account, func(t *testing.T) {
 			t.Parallel()

@@ -42,23 +42,24 @@ func TestPoint14ClearErrors(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		code  longstop.Code
-		words string
+		words string // of the message
+		next  string // command
 		spoil func(t *testing.T, h *rig.Host, config, knownHosts string)
 	}{
-		{"host key unknown", longstop.CodeHostKeyUnknown, "SHA256:", func(t *testing.T, h *rig.Host, _, knownHosts string) {
+		{"host key unknown", longstop.CodeHostKeyUnknown, "SHA256:", "ssh-key", func(t *testing.T, h *rig.Host, _, knownHosts string) {
 			os.WriteFile(knownHosts, nil, 0o600)
 		}},
-		{"host key changed", longstop.CodeHostKeyChanged, "SHA256:", func(t *testing.T, h *rig.Host, _, knownHosts string) {
+		{"host key changed", longstop.CodeHostKeyChanged, "SHA256:", "ssh-keygen", func(t *testing.T, h *rig.Host, _, knownHosts string) {
 			h.Sh(t, "rm /etc/ssh/ssh_host_ed25519_key*; ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key; systemctl restart ssh")
 		}},
-		{"login refused", longstop.CodeAccessRefused, "deploy", func(t *testing.T, h *rig.Host, _, _ string) {
+		{"login refused", longstop.CodeAccessRefused, "deploy", "IdentityFile", func(t *testing.T, h *rig.Host, _, _ string) {
 			h.Exec(t, "rm", "/home/deploy/.ssh/authorized_keys")
 		}},
-		{"no answer", longstop.CodeUnreachable, "", func(t *testing.T, h *rig.Host, _, _ string) { h.Cut(t) }},
-		{"state folder open to others", longstop.CodeStateFolder, "", func(t *testing.T, h *rig.Host, _, _ string) {
+		{"no answer", longstop.CodeUnreachable, "", "ssh", func(t *testing.T, h *rig.Host, _, _ string) { h.Cut(t) }},
+		{"state folder open to others", longstop.CodeStateFolder, "0777", "chmod 700", func(t *testing.T, h *rig.Host, _, _ string) {
 			h.Exec(t, "chmod", "0777", "/home/deploy/.local/state/longstop")
 		}},
-		{"a link in its place", longstop.CodeStateFolder, "", func(t *testing.T, h *rig.Host, _, _ string) {
+		{"a link in its place", longstop.CodeStateFolder, "link", "longstop", func(t *testing.T, h *rig.Host, _, _ string) {
 			h.Sh(t, "cd /home/deploy/.local/state && mv longstop /home/deploy/elsewhere && ln -s /home/deploy/elsewhere longstop")
 		}},
 	} {
@@ -77,16 +78,21 @@ func TestPoint14ClearErrors(t *testing.T) {
 			if !strings.Contains(r.stderr, h.Name) || !strings.Contains(r.stderr, c.words) || !strings.Contains(r.stderr, "Nothing was started") {
 				t.Errorf("not clear: %s", r.stderr)
 			}
-			if p := g.longstop(t, "run", "--json", h.Name, "--", "touch", "/tmp/ran").problem(t); p.Code != c.code || p.Hint == "" {
-				t.Errorf("want %s and a hint: %s", c.code, pretty(p))
+			if !strings.Contains(r.stderr, c.next) {
+				t.Errorf("it does not name the next command (%s): %s", c.next, r.stderr)
 			}
 			if h.Exists(t, "/tmp/ran") {
 				t.Error("something ran")
 			}
-			if a := g.show(t, g.newest(t)); a.Outcome != longstop.OutcomeNotStarted {
-				t.Errorf("%s", pretty(a))
+			a := g.show(t, g.newest(t))
+			if a.Outcome != longstop.OutcomeNotStarted || a.Launch.State != longstop.LaunchRejected || a.Launch.Because != string(c.code) {
+				t.Errorf("want rejected because %s:\n%s", c.code, pretty(a))
 			}
-			t.Logf("%s", r.stderr)
+			var journal []longstop.JournalEntry
+			g.ask(t, &journal, "activity", string(a.ID))
+			if len(journal) < 2 {
+				t.Errorf("the journal has %s", pretty(journal))
+			}
 		})
 	}
 }
