@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/user"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -39,10 +40,11 @@ type Server struct {
 	account  *user.User
 	listener net.Listener
 
-	mu     sync.Mutex
-	conns  map[net.Conn]struct{}
-	closed bool
-	done   sync.WaitGroup // one for each connection and the listener; commands are not waited for
+	mu       sync.Mutex
+	conns    map[net.Conn]struct{}
+	commands map[*os.Process]struct{} // not reaped yet
+	closed   bool
+	done     sync.WaitGroup // one for each connection and the listener; commands are not waited for
 }
 
 // handshakeTimeout bounds a connection's time to log in (sshd's LoginGraceTime).
@@ -70,7 +72,8 @@ func Listen(addr string, config Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gosshd: %w", err)
 	}
-	s := &Server{config: config, account: account, listener: listener, conns: map[net.Conn]struct{}{}}
+	s := &Server{config: config, account: account, listener: listener,
+		conns: map[net.Conn]struct{}{}, commands: map[*os.Process]struct{}{}}
 	s.done.Go(s.accept)
 	return s, nil
 }
@@ -89,6 +92,15 @@ func (s *Server) Close() error {
 	s.mu.Unlock()
 	s.done.Wait()
 	return err
+}
+
+// Kill ends the commands that still run, each with its process group.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range s.commands {
+		syscall.Kill(-p.Pid, syscall.SIGKILL) // it leads a group of its own, and is not reaped
+	}
 }
 
 func (s *Server) accept() {

@@ -86,7 +86,7 @@ func (s *session) setenv(payload []byte) bool {
 func (s *session) start(command string, r *ssh.Request) bool {
 	cmd, pipes, err := s.command(command)
 	if err == nil {
-		err = cmd.Start()
+		err = s.peer.server.run(cmd)
 		pipes.closeRemote()
 	}
 	if err != nil {
@@ -107,10 +107,29 @@ func (s *session) run(cmd *exec.Cmd, p *pipes) {
 	var output sync.WaitGroup
 	output.Go(func() { s.drain(s.channel, p.stdout) })
 	output.Go(func() { s.drain(s.channel.Stderr(), p.stderr) })
-	err := cmd.Wait()
+	err := s.peer.server.wait(cmd)
 	s.tell(cmd.ProcessState, err)
 	output.Wait()
 	s.end()
+}
+
+// run starts a command where Kill finds it.
+func (s *Server) run(cmd *exec.Cmd) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := cmd.Start()
+	if err == nil {
+		s.commands[cmd.Process] = struct{}{}
+	}
+	return err
+}
+
+func (s *Server) wait(cmd *exec.Cmd) error {
+	awaitDeath(cmd.Process.Pid)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.commands, cmd.Process)
+	return cmd.Wait()
 }
 
 // drain copies until the last holder of the pipe closes it, or the client takes no more; then the

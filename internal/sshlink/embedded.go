@@ -2,7 +2,9 @@ package sshlink
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os/exec"
 	"strings"
@@ -55,18 +57,11 @@ func (d *Embedded) Dial(ctx context.Context, to Target) (Link, error) {
 }
 
 func (d *Embedded) join(l *login, t *tunnel) *link {
-	link := &link{name: l.to.Name, conn: l.conn, wire: l.wire, facts: l.facts(), limit: d.MaxSessions,
+	link := &link{name: l.to.Name, conn: l.conn, wire: l.wire, carrier: t, facts: l.facts(), places: newPlaces(d.MaxSessions),
 		pulse: newPulse(d.AliveInterval, d.AliveCountMax, func() error {
 			_, _, err := l.conn.SendRequest("keepalive@openssh.com", true, nil)
 			return err // refused is an answer, too
 		})}
-	if link.limit == 0 {
-		link.limit = defaultSessions
-	}
-	link.bury = func(reason error, asked bool) error {
-		t.close()
-		return reason
-	}
 	link.begin(l.channels, l.requests)
 	return link
 }
@@ -154,6 +149,17 @@ func (t *tunnel) close() {
 	if t.closed = true; t.root != nil {
 		t.root.Close()
 	}
+}
+
+func (t *tunnel) bury(reason error) error {
+	t.close()
+	switch {
+	case errors.Is(reason, errSilent):
+		return fmt.Errorf("the server gives %w", reason)
+	case errors.Is(reason, io.EOF):
+		return errors.New("the server closed it")
+	}
+	return reason
 }
 
 // login is one connection on its way to being authenticated, and what was learnt on it.

@@ -18,24 +18,28 @@ const openTimeout = 30 * time.Second
 // link is a Link over one x/crypto connection: what both transports share. A transport gives it
 // the connection, a probe that tells whether the other end is alive, and its own undertaking.
 type link struct {
-	name  string // of the host, for messages
-	conn  ssh.Conn
-	wire  *guarded // beneath conn
-	facts Facts
-	pulse pulse
-	// bury ends what serves the connection on this machine, within a bound, and returns why the
-	// connection ended where that is known better than by reason. It is called once.
-	bury func(reason error, asked bool) error
+	name    string // of the host, for messages
+	conn    ssh.Conn
+	wire    *guarded // beneath conn
+	facts   Facts
+	pulse   pulse
+	places  *places
+	carrier carrier
 
 	gone chan struct{} // conn is over: no session goes on
 	done chan struct{} // and buried
 
 	mu      sync.Mutex
-	limit   int   // sessions at most
-	open    int   // sessions that the server may still count
 	reason  error // why this side ended the connection
 	closing bool
 	err     error
+}
+
+// carrier is what serves a connection on this machine.
+type carrier interface {
+	// bury ends it, within a bound, after its connection has ended, and returns why that ended
+	// where it knows better than reason. It is called once.
+	bury(reason error) error
 }
 
 // begin starts the goroutines of a link, all of which end with the connection.
@@ -56,12 +60,12 @@ func (l *link) mourn() {
 	cause := l.conn.Wait()
 	close(l.gone)
 	l.mu.Lock()
-	reason, asked := l.reason, l.closing
+	reason := l.reason
 	l.mu.Unlock()
 	if reason == nil {
 		reason = cause
 	}
-	err := l.bury(reason, asked)
+	err := l.carrier.bury(reason)
 	l.mu.Lock()
 	if !l.closing {
 		l.err = &longstop.Error{Code: longstop.CodeUnreachable, Message: l.name + ": the connection was lost", Err: err}
@@ -83,11 +87,7 @@ func (l *link) condemn(reason error) {
 func (l *link) Facts() Facts          { return l.facts }
 func (l *link) Done() <-chan struct{} { return l.done }
 
-func (l *link) Sessions() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.open
-}
+func (l *link) Sessions() int { return l.places.count() }
 
 func (l *link) Err() error {
 	l.mu.Lock()
@@ -112,55 +112,47 @@ func (l *link) Close() error {
 func (l *link) Exec(ctx context.Context, command string) (Channel, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	if err := l.reserve(); err != nil {
-		return nil, err
+	for {
+		s, err := l.exec(ctx, command)
+		if err == nil {
+			return s, nil
+		}
+		var refusal *refusal
+		if !errors.As(err, &refusal) {
+			return nil, err
+		}
+		if !refusal.again {
+			return nil, refusal.explain(l.name)
+		}
+		select {
+		case <-time.After(settleTime):
+		case <-l.gone:
+		case <-ctx.Done():
+			return nil, refusal.explain(l.name)
+		}
+	}
+}
+
+func (l *link) exec(ctx context.Context, command string) (*session, error) {
+	select {
+	case <-l.gone:
+		return nil, l.lost(nil)
+	default:
+	}
+	if !l.places.take(ctx) {
+		return nil, &longstop.Error{Code: longstop.CodeSessionRefused,
+			Message: fmt.Sprintf("%s: all %d sessions of the connection are in use", l.name, l.places.most()),
+			Hint:    "try again when one has ended"}
 	}
 	o := &opening{link: l, result: make(chan opened, 1)}
 	go o.run(command)
 	select {
 	case r := <-o.result:
-		if r.err != nil {
-			return nil, r.err
-		}
-		return r.session, nil
+		return r.session, r.err
 	case <-ctx.Done():
 		l.pulse.check()
 		return nil, o.giveUp(ctx.Err())
 	}
-}
-
-// reserve takes a place for one session. A server is never asked for more than it allows: a
-// refused session does not just fail, it makes OpenSSH's master exit with the next disconnect.
-func (l *link) reserve() error {
-	select {
-	case <-l.gone:
-		return l.lost(nil)
-	default:
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open >= l.limit {
-		return &longstop.Error{Code: longstop.CodeSessionRefused,
-			Message: fmt.Sprintf("%s: all %d sessions of the connection are in use", l.name, l.limit),
-			Hint:    "try again when one has ended"}
-	}
-	l.open++
-	return nil
-}
-
-func (l *link) release() {
-	l.mu.Lock()
-	l.open--
-	l.mu.Unlock()
-}
-
-// refused learns the server's limit from a refusal: what was open beside the refused session.
-func (l *link) refused() {
-	l.mu.Lock()
-	if beside := l.open - 1; beside > 0 && beside < l.limit {
-		l.limit = beside
-	}
-	l.mu.Unlock()
 }
 
 func (l *link) lost(err error) error {

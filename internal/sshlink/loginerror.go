@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 
 	"github.com/skeema/knownhosts"
@@ -19,7 +21,7 @@ func (l *login) explain(ctx context.Context, err error) error {
 	if errors.As(err, &ours) {
 		return ours
 	}
-	e := &longstop.Error{Code: longstop.CodeUnreachable, Err: err}
+	e := &longstop.Error{Code: longstop.CodeUnreachable, Err: root(err)}
 	say := func(format string, args ...any) *longstop.Error {
 		e.Message = l.name() + ": " + fmt.Sprintf(format, args...)
 		return e
@@ -34,6 +36,7 @@ func (l *login) explain(ctx context.Context, err error) error {
 		e.Err = nil
 		return say("%s in time", l.stage())
 	case l.wire == nil:
+		e.Hint = "is an SSH server running there, on that port, and the network up?"
 		return say("no connection to %s", l.addr())
 	case errors.As(err, &negotiation):
 		e.Code = longstop.CodeUnsupported
@@ -41,7 +44,7 @@ func (l *login) explain(ctx context.Context, err error) error {
 	case strings.Contains(err.Error(), "Too many authentication failures"):
 		e.Code, e.Err = longstop.CodeAccessRefused, nil
 		e.Hint = "name the right key for this host in ssh_config: IdentityFile, with IdentitiesOnly yes"
-		return say("the server gave up after %d keys: too many authentication failures", l.keys.offered)
+		return say("the server gave up: too many authentication failures (%d keys at hand)", l.keys.offered)
 	case l.hostKey != nil && strings.Contains(err.Error(), "unable to authenticate"):
 		return l.explainRefusal()
 	case l.hostKey != nil && l.keys.signed != "":
@@ -51,7 +54,21 @@ func (l *login) explain(ctx context.Context, err error) error {
 		e.Hint = "it may be overloaded (MaxStartups) or refuse this address; try again"
 		return say("the server closed the connection before saying it speaks SSH")
 	}
+	e.Hint = "is that an SSH server? Its own log says why"
 	return say("the server hung up during the login")
+}
+
+// root drops what the message says already: whom x/crypto and net were talking to, and that a
+// connection ends with end-of-file.
+func root(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 func (l *login) stage() string {

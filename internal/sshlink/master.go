@@ -59,6 +59,8 @@ func startMaster(dir, path string, args []string, to Target) (*master, error) {
 	m.cmd = exec.Command(path, append(append([]string{"-M", "-S", m.socket}, args...), "--", to.Name)...)
 	m.cmd.Stderr = log
 	m.cmd.Stdout = log
+	// A jump host's ssh is started without our options: without a terminal it would ask on a screen.
+	m.cmd.Env = append(os.Environ(), "SSH_ASKPASS_REQUIRE=never", "SSH_ASKPASS=/bin/false")
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := m.cmd.Start(); err != nil {
 		os.Remove(m.log)
@@ -117,9 +119,9 @@ func (m *master) end(silent bool) {
 			// The pulse may be asking at this moment: a second connection has its own answers.
 			go m.askToExit()
 		}
-		if !m.within(2 * muxPatience) {
+		if !m.within(muxPatience) {
 			m.child.signal(syscall.SIGTERM)
-			m.within(muxPatience)
+			m.within(muxPatience / 2)
 		}
 	}
 	// With it ends what it started in its session: a ProxyCommand, a jump host's ssh.
@@ -131,6 +133,11 @@ func (m *master) end(silent bool) {
 	m.final = m.text()
 	os.Remove(m.socket)
 	os.Remove(m.log)
+}
+
+func (m *master) bury(reason error) error {
+	m.end(errors.Is(reason, errSilent))
+	return m.lastWords(reason)
 }
 
 func (m *master) askToExit() {

@@ -38,9 +38,7 @@ const (
 func (o *opening) run(command string) {
 	ch, requests, err := o.link.conn.OpenChannel("session", nil)
 	if err != nil {
-		o.link.refusedIf(err)
-		o.link.release()
-		o.result <- opened{err: o.link.openError(err)}
+		o.result <- opened{err: o.link.notOpened(err)}
 		return
 	}
 	s := newSession(o.link, ch)
@@ -105,20 +103,25 @@ func (o *opening) giveUp(cause error) error {
 		Message: o.link.name + ": no session was opened in time", Err: cause}
 }
 
-func (l *link) refusedIf(err error) {
-	var refusal *ssh.OpenChannelError
-	if errors.As(err, &refusal) {
-		l.refused()
-	}
-}
-
-func (l *link) openError(err error) error {
-	var refusal *ssh.OpenChannelError
-	if !errors.As(err, &refusal) {
+// notOpened gives back the place of a session that did not open.
+func (l *link) notOpened(err error) error {
+	var rejected *ssh.OpenChannelError
+	if !errors.As(err, &rejected) {
+		l.places.cancel()
 		return l.lost(err)
 	}
+	return &refusal{rejected, l.places.refused()}
+}
+
+// refusal is a server's no to one more session.
+type refusal struct {
+	*ssh.OpenChannelError
+	again bool // it may be over in a moment
+}
+
+func (r *refusal) explain(host string) error {
 	return &longstop.Error{Code: longstop.CodeSessionRefused,
 		Message: fmt.Sprintf("%s: the server refuses another session (%s: %q); MaxSessions in its sshd_config sets how many it allows",
-			l.name, refusal.Reason, refusal.Message),
+			host, r.Reason, r.Message),
 		Hint: "try again when one has ended"}
 }

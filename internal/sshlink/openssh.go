@@ -14,12 +14,8 @@ import (
 	"github.com/longstop/longstop"
 )
 
-const (
-	// dialTimeout bounds a Dial whose caller sets no nearer deadline.
-	dialTimeout = 30 * time.Second
-	// defaultSessions stays below OpenSSH's default of 10 on a connection.
-	defaultSessions = 8
-)
+// dialTimeout bounds a Dial whose caller sets no nearer deadline.
+const dialTimeout = 30 * time.Second
 
 // OpenSSH dials with the user's ssh: one master connection per Link, in a session of its own, so
 // that an interrupt typed at a terminal does not reach it.
@@ -43,7 +39,10 @@ type OpenSSH struct {
 func (d *OpenSSH) Dial(ctx context.Context, to Target) (Link, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if err := errors.Join(checkName(to.Name), checkDir(d.Dir)); err != nil {
+	if err := checkName(to.Name); err != nil {
+		return nil, err
+	}
+	if err := checkDir(d.Dir); err != nil {
 		return nil, err
 	}
 	path, err := d.find()
@@ -75,15 +74,8 @@ func (d *OpenSSH) join(ctx context.Context, m *master, to Target) (Link, error) 
 	text := m.text()
 	m.loggedIn = len(text)
 	login := parseLog(text)
-	l := &link{name: to.Name, conn: conn, wire: wire, facts: login.facts(), limit: d.MaxSessions,
+	l := &link{name: to.Name, conn: conn, wire: wire, carrier: m, facts: login.facts(), places: newPlaces(d.MaxSessions),
 		pulse: newPulse(d.AliveInterval, d.AliveCountMax, m.alive)}
-	if l.limit == 0 {
-		l.limit = defaultSessions
-	}
-	l.bury = func(reason error, asked bool) error {
-		m.end(errors.Is(reason, errSilent))
-		return m.lastWords(reason)
-	}
 	l.begin(channels, requests)
 	return l, nil
 }

@@ -57,7 +57,7 @@ func (s *session) watch(requests <-chan *ssh.Request) {
 		s.settle(Exit{State: longstop.SSHNoStatus})
 	}
 	s.stdin.end()
-	s.link.release()
+	s.link.places.leave()
 }
 
 // settle records the first word on the command's end; later ones change nothing.

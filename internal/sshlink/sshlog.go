@@ -11,6 +11,7 @@ type transcript struct {
 	host, port string // what ssh connected to
 	connected  bool   // TCP
 	proxied    bool   // by a jump host or ProxyCommand
+	jump       string // the jump host's name, if by one
 	software   string // the server's
 	keyType    string // of the host key it showed: "ssh-ed25519"
 	hostKey    string // "SHA256:…"
@@ -51,6 +52,9 @@ func (t *transcript) debug(line string) {
 		t.host, t.port = words[2], words[len(words)-1]
 	case strings.HasPrefix(line, "Executing proxy command: "):
 		t.proxied = true
+		if words := strings.Fields(line); strings.Contains(line, " -W ") { // ProxyJump is ssh -W … NAME
+			t.jump = words[len(words)-1]
+		}
 	case line == "Connection established.":
 		t.connected = true
 	case strings.Contains(line, "remote software version "):

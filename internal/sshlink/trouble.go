@@ -98,7 +98,7 @@ var troubles = []trouble{
 		return fmt.Sprintf("connected to %s port %s, but no SSH banner came in time", t.host, t.port), "is that an SSH server?"
 	}},
 	{[]string{"connect to host", "connect to address"}, longstop.CodeUnreachable, func(to Target, t transcript, line string) (string, string) {
-		return strings.TrimPrefix(line, "ssh: "), ""
+		return strings.TrimPrefix(line, "ssh: "), "is an SSH server running there, on that port, and the network up?"
 	}},
 	{[]string{"kex_exchange_identification: ", "banner exchange: "}, longstop.CodeUnreachable, sayBeforeBanner},
 	{[]string{"Bad configuration option", "Bad owner or permissions", "Can't open user config file", "bad configuration options"}, longstop.CodeUsage, func(to Target, t transcript, line string) (string, string) {
@@ -126,11 +126,11 @@ func sayChanged(to Target, t transcript, line string) (string, string) {
 }
 
 func sayUnknown(to Target, t transcript, line string) (string, string) {
-	message := "the host key is not known" + t.keyWords()
-	if t.hostKey == "" { // a jump host's, which logs less
-		message = line
+	if t.hostKey == "" && t.jump != "" { // its ssh logs less, and fails first
+		return fmt.Sprintf("the host key of the jump host %s is not known", t.jump),
+			"check it, then connect once with " + sshCommand(Target{Name: t.jump, SSHConfig: to.SSHConfig})
 	}
-	return message, unknownKeyHint(to, t.host, t.port)
+	return "the host key is not known" + t.keyWords(), unknownKeyHint(to, t.host, t.port)
 }
 
 func unknownKeyHint(to Target, host, port string) string {

@@ -7,12 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -26,7 +28,7 @@ type Options struct {
 	Go           bool              // gosshd, even where there is an sshd
 	MaxSessions  int               // 0: 10
 	ForceCommand string            // sshd only: runs instead of what was asked for
-	Env          map[string]string // set for every command
+	Env          map[string]string // set for every command; HOME, unless given, is Server.Home
 	Shell        string            // gosshd only: the login shell
 	Extra        []string          // sshd only: further lines of sshd_config, before ours
 	ClientExtra  []string          // further lines of the Host block in SSHConfig, before ours
@@ -40,6 +42,7 @@ type Server struct {
 	Dir       string // keys, configuration and log
 	Software  string // "OpenSSH_9.2p1 Debian-2" or "Go"
 	User      string // who logs in: who this process is
+	Home      string // $HOME of commands, empty at first: no start-up files, and nothing is left behind
 
 	KeyPath    string // private key that may log in
 	KeyFP      string // "SHA256:…" of it
@@ -62,7 +65,14 @@ func Start(ctx context.Context, dir string, o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{Alias: o.Alias, Dir: dir, User: account.Username, clientExtra: o.ClientExtra,
-		SSHConfig: filepath.Join(dir, "ssh_config"), KnownHosts: filepath.Join(dir, "known_hosts")}
+		SSHConfig: filepath.Join(dir, "ssh_config"), KnownHosts: filepath.Join(dir, "known_hosts"),
+		Home: filepath.Join(dir, "home")}
+	if err := os.Mkdir(s.Home, 0o700); err != nil {
+		return nil, err
+	}
+	env := map[string]string{"HOME": s.Home}
+	maps.Copy(env, o.Env)
+	o.Env = env
 	if s.Alias == "" {
 		s.Alias = "loop"
 	}
@@ -130,7 +140,11 @@ func (s *Server) startGo(k keys, o Options) error {
 		return errors.Join(err, log.Close())
 	}
 	s.Addr, s.Software = server.Addr(), "Go"
-	s.stop = server.Close
+	s.stop = sync.OnceValue(func() error {
+		err := server.Close()
+		server.Kill()
+		return errors.Join(err, log.Close())
+	})
 	return nil
 }
 

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package gosshd
+
+// awaitDeath leaves it to os/exec to wait.
+func awaitDeath(int) {}
