@@ -47,7 +47,7 @@ func (g *Gateway) Cancel(ctx context.Context, id string, by longstop.Requester, 
 		h.decideAgain(a.ID, 0) // found and stopped, or its key burnt
 		h.nudge()
 	}
-	a, err = g.await(ctx, a, note, func(a longstop.Action) bool { return !cancelPending(&a) || cancelStuck(&a) })
+	a, err = g.await(ctx, a, note, func(a longstop.Action, _ bool) bool { return !cancelPending(&a) || cancelStuck(&a) })
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		err = nil // who left is told nothing; who waits is answered above
 	}

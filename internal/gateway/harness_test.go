@@ -17,27 +17,30 @@ import (
 	"github.com/longstop/longstop/internal/store/sqlite"
 )
 
-// theRunner is the real runner, built once for all tests.
+// theRunner is the folder of the real runner, built once for all tests; LONGSTOP_TEST_RUNNER names
+// one that is built already.
 var theRunner = sync.OnceValues(func() (string, error) {
-	if dir := os.Getenv("G3_RUNNER"); dir != "" {
+	if dir := os.Getenv("LONGSTOP_TEST_RUNNER"); dir != "" {
 		return dir, nil
 	}
 	dir, err := os.MkdirTemp("", "lsrun")
 	if err != nil {
 		return "", err
 	}
-	name := filepath.Join(dir, "longstop-runner")
-	build := exec.Command("go", "build", "-o", name, "./cmd/longstop-runner")
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "longstop-runner"), "./cmd/longstop-runner")
 	build.Dir = "../.."
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	build.Stderr = os.Stderr
+	built = dir
 	return dir, build.Run()
 })
 
+var built string // to be removed
+
 func TestMain(m *testing.M) {
 	status := m.Run()
-	if dir, err := theRunner(); err == nil {
-		_ = dir
+	if built != "" {
+		os.RemoveAll(built)
 	}
 	os.Exit(status)
 }
@@ -49,7 +52,7 @@ func (c clock) Now() time.Time { return time.Now().Add(c.shift) }
 
 // bench is a gateway's home, and a host for it.
 type bench struct {
-	t      *testing.T
+	t      testing.TB
 	home   string
 	server *sshtest.Server
 	proxy  *sshtest.Proxy
@@ -63,7 +66,7 @@ type bench struct {
 }
 
 // newBench starts an sshd behind a proxy and a gateway that has enrolled it as "loop".
-func newBench(t *testing.T, o sshtest.Options) *bench {
+func newBench(t testing.TB, o sshtest.Options) *bench {
 	t.Helper()
 	b := &bench{t: t, home: sshtest.ShortDir(t), server: sshtest.Start(t, o), beat: 300 * time.Millisecond}
 	b.proxy = sshtest.NewProxy(t, b.server.Addr)
@@ -103,7 +106,7 @@ func (b *bench) start() {
 	b.t.Cleanup(func() { closeGateway(b.t, g, store) })
 }
 
-func closeGateway(t *testing.T, g *gateway.Gateway, store *sqlite.Store) {
+func closeGateway(t testing.TB, g *gateway.Gateway, store *sqlite.Store) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

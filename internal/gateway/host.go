@@ -55,6 +55,7 @@ type run struct {
 	intended bool     // journalled that its key is being asked about
 	record   [32]byte // hash of the last record looked at
 	output   longstop.Output
+	early    *earlyStatus // pushed while the submit's answer is on its way
 	lease    leaseSight
 	said     cancelSaid
 	halts    int             // how often a cancel was asked

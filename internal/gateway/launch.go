@@ -232,6 +232,7 @@ func (l *launching) intend(d *draft, ch *channel) error {
 func (l *launching) run() {
 	defer func() {
 		l.h.release(l.id)
+		l.lateLook()
 		close(l.done)
 		l.g.watchers.wake(l.id)
 		l.h.nudge()
@@ -249,6 +250,15 @@ func (l *launching) run() {
 	}
 	if a, ok := l.h.kept(l.id); ok && a.Launch.State == longstop.LaunchAccepted && cancelPending(&a) {
 		l.g.goes(func() { l.h.halt(l.id) })
+	}
+}
+
+// lateLook applies what was pushed while the submit's answer was awaited and did not come.
+func (l *launching) lateLook() {
+	if early := l.h.takeEarly(l.id); early != nil {
+		if ch := l.h.current(); ch != nil {
+			l.h.look(ch, []wire.RunStatus{early.status}, early.now, l.h.by())
+		}
 	}
 }
 

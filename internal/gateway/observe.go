@@ -139,59 +139,94 @@ func latestOf(p wire.Pushed, pushes <-chan wire.Pushed) []wire.RunStatus {
 
 // look applies statuses that a live channel gave.
 func (h *host) look(ch *channel, statuses []wire.RunStatus, now longstop.BootTime, by string) {
+	var looked []looked
 	var changes []change
 	for _, s := range statuses {
-		if c := h.lookAt(s, now, by); c != nil {
-			changes = append(changes, *c)
+		one := h.lookAt(s, now, by)
+		if one.change != nil {
+			changes = append(changes, *one.change)
+		}
+		looked = append(looked, one)
+	}
+	if len(changes) > 0 {
+		if _, err := h.g.changeAll(context.WithoutCancel(h.ctx), changes); err != nil {
+			// Nothing was noted of what the host said. The same is said again on the next channel.
+			ch.fail(fmt.Errorf("keep what %s says: %w", h.name, err))
+			return
+		}
+		h.nudge()
+	}
+	for _, one := range looked {
+		if one.seen != "" {
+			h.hasSeen(one.seen)
 		}
 	}
-	if len(changes) == 0 {
-		return
-	}
-	if _, err := h.g.changeAll(context.WithoutCancel(h.ctx), changes); err != nil {
-		// Nothing was noted of what the host said. The same is said again on the next channel.
-		ch.fail(fmt.Errorf("keep what %s says: %w", h.name, err))
-	}
-	h.nudge()
 }
 
-// lookAt says what a status changes, nil if nothing. A status that says what the last one said
-// costs nothing.
-func (h *host) lookAt(s wire.RunStatus, now longstop.BootTime, by string) *change {
+// looked is what one status changes, if anything, and which action it is a sight of.
+type looked struct {
+	change *change
+	seen   longstop.ActionID
+}
+
+// lookAt says what a status changes. One that says what the last one said costs nothing.
+func (h *host) lookAt(s wire.RunStatus, now longstop.BootTime, by string) looked {
 	fingerprint := fingerprintOf(s)
 	h.mu.Lock()
 	r := h.byRun[s.RunID]
 	if r == nil {
 		h.mu.Unlock()
-		return h.lookAtOther(s, now, by)
+		return looked{change: h.lookAtOther(s, now, by)}
+	}
+	a, secret := r.action, r.secret
+	if r.held && a.Launch.State == longstop.LaunchSent && s.Error == nil {
+		r.early = &earlyStatus{s, now} // the submit's own answer is on its way: one flush for both
+		h.mu.Unlock()
+		return looked{}
 	}
 	r.output = s.Output
 	same := r.record == fingerprint && s.Error == nil
 	if s.Error == nil {
 		r.record = fingerprint
 	}
-	a, secret := r.action, r.secret
 	h.mu.Unlock()
 	if same {
-		h.hasSeen(a.ID)
-		return nil
+		return looked{seen: a.ID}
 	}
 	sight, raw := h.sightOf(&a, secret, s, now, by)
 	switch sight := sight.(type) {
 	case reconcile.Seen:
 		h.tellCancel(a.ID, sight.Record)
-		return &change{a.ID, func(d *draft) error {
+		return looked{seen: a.ID, change: &change{a.ID, func(d *draft) error {
 			observe(d, sight, raw)
-			h.hasSeen(a.ID)
 			return nil
-		}}
+		}}}
 	case reconcile.Blocked:
-		return &change{a.ID, func(d *draft) error {
+		return looked{change: &change{a.ID, func(d *draft) error {
 			cannotSee(d, sight.Because, sight.Message, by, raw)
 			return nil
-		}}
+		}}}
 	}
-	return nil // not found, expired: the reconciler asks and decides
+	return looked{} // not found, expired: the reconciler asks and decides
+}
+
+// earlyStatus is a status that was pushed before the submit's answer was read.
+type earlyStatus struct {
+	status wire.RunStatus
+	now    longstop.BootTime
+}
+
+// takeEarly takes what was pushed about a run whose submit was under way.
+func (h *host) takeEarly(id longstop.ActionID) *earlyStatus {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.runs[id]
+	if r == nil || r.early == nil {
+		return nil
+	}
+	early := r.early
+	r.early = nil
+	return early
 }
 
 // fingerprintOf is the same for statuses that say the same.

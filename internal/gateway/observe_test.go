@@ -1,11 +1,15 @@
 package gateway_test
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/record"
 	"github.com/longstop/longstop/internal/sshlink/sshtest"
+	"github.com/longstop/longstop/internal/wire"
 )
 
 // TestAlteredRecord: law 2. The workload, the same user, writes a record of its own. It fails the
@@ -13,31 +17,52 @@ import (
 func TestLaw2AlteredRecord(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, sshtest.Options{})
-	a := b.run(script("sleep 60"))
+	a := b.run(script("sleep 5"))
 	hosts, err := b.Hosts(t.Context())
 	b.must(err)
-	folder, err := record.Open(hosts[0].StateDir)
-	b.must(err)
-	defer folder.Close()
-	run, err := folder.Run(a.RunID)
-	b.must(err)
-	defer run.Close()
-	_, rec, err := run.Read()
-	b.must(err)
-	zero := 0
-	rec.Sequence += 10
-	rec.State = longstop.WorkloadFinished
-	rec.Result = &longstop.Result{ExitCode: &zero}
-	if _, err := run.Write(&rec, []byte("a secret of their own"), true); err != nil {
-		t.Fatal(err)
-	}
+	final := forgeFinal(t, a, []byte("a secret of their own"))
+	b.must(os.WriteFile(filepath.Join(hosts[0].StateDir, "runs", string(a.RunID), "final"), final, 0o600))
 	a = b.until(a.ID, "the altered record is seen", func(a longstop.Action) bool { return a.UnknownBecause == longstop.UnreadableRecord })
 	if a.Outcome != longstop.OutcomeUnknown || a.Workload.State != longstop.WorkloadRunning || a.Workload.Result != nil {
 		t.Errorf("%s", pretty(a))
 	}
 	raws, err := b.Raw(t.Context(), string(a.ID))
 	b.must(err)
-	if last := raws[len(raws)-1]; last.Kind != "record" {
-		t.Errorf("the altered bytes are not kept: %v", raws)
+	if last := raws[len(raws)-1]; last.Kind != "record" || !strings.Contains(string(last.Bytes), `"state":"finished"`) {
+		t.Errorf("the altered bytes are not kept: %q", raws)
+	}
+	if kinds := b.kinds(a.ID); kinds[len(kinds)-1] != "observed" {
+		t.Errorf("journal %v", kinds)
+	}
+}
+
+// forgeFinal is the file of a final record that says success, well made but for its secret.
+func forgeFinal(t *testing.T, a longstop.Action, secret []byte) []byte {
+	t.Helper()
+	dir := filepath.Join(sshtest.ShortDir(t), "state")
+	folder, err := record.Create(dir)
+	must(t, err)
+	defer folder.Close()
+	run, err := folder.Build(wire.Submit{RunID: a.RunID, ActionID: a.ID, SessionID: a.SessionID, Key: a.IdempotencyKey, Request: a.Request, Secret: secret})
+	must(t, err)
+	defer run.Close()
+	_, err = folder.Claim(run, a.IdempotencyKey)
+	must(t, err)
+	lock, err := run.Lock()
+	must(t, err)
+	defer lock.Unlock()
+	empty, zero, none := true, 0, 0
+	_, err = run.Finish(&longstop.Record{State: longstop.WorkloadFinished, Result: &longstop.Result{ExitCode: &zero}, Sequence: 100,
+		Boundary: longstop.Boundary{Kind: longstop.BoundaryTree, Empty: &empty, Processes: &none}}, secret)
+	must(t, err)
+	final, err := os.ReadFile(filepath.Join(dir, "runs", string(a.RunID), "final"))
+	must(t, err)
+	return final
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -123,11 +123,24 @@ func (l *launching) settle(c carried, first bool) {
 		if contradiction != "" {
 			d.note(journal.Contradiction, l.g.by, map[string]any{"says": contradiction})
 		}
-		l.h.hasSeen(d.ID)
+		l.early(d)
 		return nil
 	})
+	l.h.hasSeen(l.id)
 	if c.side != nil {
 		l.g.goes(func() { l.awaitExit(c) })
+	}
+}
+
+// early applies, inside a change, what was pushed about the run before its submit's answer was read.
+func (l *launching) early(d *draft) {
+	early := l.h.takeEarly(l.id)
+	if early == nil {
+		return
+	}
+	sight, raw := l.h.sightOf(&d.Action, l.secret, early.status, early.now, l.h.by())
+	if seen, ok := sight.(reconcile.Seen); ok {
+		observe(d, seen, raw)
 	}
 }
 

@@ -77,9 +77,10 @@ func (w *watchers) tell(id longstop.ActionID, line string) {
 // its work will come. (Processes that a finished run released may live on.)
 func settled(a *longstop.Action) bool { return !a.Unresolved() || a.Workload.State.Final() }
 
-// await calls see with the action as it is shown now and at every change, until see returns true or
-// ctx ends; then with ctx's error. Every call is on the caller's goroutine.
-func (g *Gateway) await(ctx context.Context, of longstop.Action, note func(string), see func(longstop.Action) bool) (longstop.Action, error) {
+// await calls see with the action as it is shown now and whenever it may have changed (changed says
+// whether it looks different), until see returns true or ctx ends; then with ctx's error. Every call
+// is on the caller's goroutine.
+func (g *Gateway) await(ctx context.Context, of longstop.Action, note func(string), see func(a longstop.Action, changed bool) bool) (longstop.Action, error) {
 	w := g.watchers.add(of.ID, note)
 	defer g.watchers.remove(of.ID, w)
 	// Staleness comes by the clock alone, and nobody wakes for it.
@@ -91,12 +92,10 @@ func (g *Gateway) await(ctx context.Context, of longstop.Action, note func(strin
 		if err != nil {
 			return a, err
 		}
-		if !sameFace(last, a) {
-			if see(a) {
-				return a, nil
-			}
-			last = a
+		if see(a, !sameFace(last, a)) {
+			return a, nil
 		}
+		last = a
 		select {
 		case <-w.woken:
 		case <-ageing.C:
@@ -145,7 +144,7 @@ func (g *Gateway) Wait(ctx context.Context, id string) (longstop.Action, error) 
 	if err != nil || settled(&a) {
 		return a, err
 	}
-	return g.await(ctx, a, nil, func(a longstop.Action) bool { return settled(&a) })
+	return g.await(ctx, a, nil, func(a longstop.Action, _ bool) bool { return settled(&a) })
 }
 
 // Watch sends the action as it is, then at each change, the last once Wait would return, and closes
@@ -161,10 +160,12 @@ func (g *Gateway) Watch(ctx context.Context, id string) (<-chan longstop.Action,
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(g.ctx, cancel)()
-		g.await(ctx, a, nil, func(a longstop.Action) bool {
-			select {
-			case out <- a:
-			case <-ctx.Done():
+		g.await(ctx, a, nil, func(a longstop.Action, changed bool) bool {
+			if changed {
+				select {
+				case out <- a:
+				case <-ctx.Done():
+				}
 			}
 			return settled(&a)
 		})
