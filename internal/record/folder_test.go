@@ -67,69 +67,72 @@ func TestManyCreateOneFolder(t *testing.T) {
 	}
 }
 
+// wrongFolders are state folders in which something is wrong, and what is said of each.
+var wrongFolders = []struct {
+	name, says, hint string
+	make             func(t *testing.T, dir string) (path string)
+}{
+	{"open to the group", "has mode 0750, not 0700", "chmod 0700 ", func(t *testing.T, dir string) string {
+		must(t, os.Chmod(dir, 0750))
+		return dir
+	}},
+	{"open to all, sticky", "has mode 01777, not 0700", "chmod 0700 ", func(t *testing.T, dir string) string {
+		must(t, unix.Chmod(dir, 01777))
+		return dir
+	}},
+	{"not writable", "has mode 0500, not 0700", "chmod 0700 ", func(t *testing.T, dir string) string {
+		must(t, os.Chmod(dir, 0500))
+		return dir
+	}},
+	{"a link", "is a symbolic link", "--state-dir", func(t *testing.T, dir string) string {
+		must(t, os.Rename(dir, dir+".real"))
+		must(t, os.Symlink(dir+".real", dir))
+		return dir
+	}},
+	{"a link to nowhere", "is a symbolic link", "--state-dir", func(t *testing.T, dir string) string {
+		must(t, os.RemoveAll(dir))
+		must(t, os.Symlink("/nowhere/at/all", dir))
+		return dir
+	}},
+	{"a file", "is not a folder", "--state-dir", func(t *testing.T, dir string) string {
+		must(t, os.RemoveAll(dir))
+		must(t, os.WriteFile(dir, nil, 0600))
+		return dir
+	}},
+	{"a subfolder open to the group", "has mode 0770, not 0700", "chmod 0700 ", func(t *testing.T, dir string) string {
+		must(t, os.Chmod(dir+"/claims", 0770))
+		return dir + "/claims"
+	}},
+	{"a subfolder that is a link", "is a symbolic link", "--state-dir", func(t *testing.T, dir string) string {
+		must(t, os.Rename(dir+"/runs", dir+".runs"))
+		must(t, os.Symlink(dir+".runs", dir+"/runs"))
+		return dir + "/runs"
+	}},
+	{"a damaged id", "does not hold 32 hexadecimal digits", "enrol", func(t *testing.T, dir string) string {
+		must(t, os.WriteFile(dir+"/id", []byte("x\n"), 0600))
+		return dir + "/id"
+	}},
+	{"an id that is a link", "is a symbolic link", "Remove the link", func(t *testing.T, dir string) string {
+		must(t, os.Rename(dir+"/id", dir+".id"))
+		must(t, os.Symlink(dir+".id", dir+"/id"))
+		return dir + "/id"
+	}},
+	{"another user's", "belongs to user 1, not to 0", "--state-dir", func(t *testing.T, dir string) string {
+		needRoot(t)
+		must(t, os.Chown(dir, 1, 1))
+		return dir
+	}},
+	{"another user's subfolder", "belongs to user 1, not to 0", "--state-dir", func(t *testing.T, dir string) string {
+		needRoot(t)
+		must(t, os.Chown(dir+"/runs", 1, 1))
+		return dir + "/runs"
+	}},
+}
+
 // Each refusal names the path, what is wrong with it and what to do.
 func TestFoldersThatAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, wrong := range []struct {
-		name, says, hint string
-		make             func(t *testing.T, dir string) (path string)
-	}{
-		{"open to the group", "has mode 0750, not 0700", "chmod 0700 ", func(t *testing.T, dir string) string {
-			must(t, os.Chmod(dir, 0750))
-			return dir
-		}},
-		{"open to all, sticky", "has mode 01777, not 0700", "chmod 0700 ", func(t *testing.T, dir string) string {
-			must(t, unix.Chmod(dir, 01777))
-			return dir
-		}},
-		{"not writable", "has mode 0500, not 0700", "chmod 0700 ", func(t *testing.T, dir string) string {
-			must(t, os.Chmod(dir, 0500))
-			return dir
-		}},
-		{"a link", "is a symbolic link", "--state-dir", func(t *testing.T, dir string) string {
-			must(t, os.Rename(dir, dir+".real"))
-			must(t, os.Symlink(dir+".real", dir))
-			return dir
-		}},
-		{"a link to nowhere", "is a symbolic link", "--state-dir", func(t *testing.T, dir string) string {
-			must(t, os.RemoveAll(dir))
-			must(t, os.Symlink("/nowhere/at/all", dir))
-			return dir
-		}},
-		{"a file", "is not a folder", "--state-dir", func(t *testing.T, dir string) string {
-			must(t, os.RemoveAll(dir))
-			must(t, os.WriteFile(dir, nil, 0600))
-			return dir
-		}},
-		{"a subfolder open to the group", "has mode 0770, not 0700", "chmod 0700 ", func(t *testing.T, dir string) string {
-			must(t, os.Chmod(dir+"/claims", 0770))
-			return dir + "/claims"
-		}},
-		{"a subfolder that is a link", "is a symbolic link", "--state-dir", func(t *testing.T, dir string) string {
-			must(t, os.Rename(dir+"/runs", dir+".runs"))
-			must(t, os.Symlink(dir+".runs", dir+"/runs"))
-			return dir + "/runs"
-		}},
-		{"a damaged id", "does not hold 32 hexadecimal digits", "enrol", func(t *testing.T, dir string) string {
-			must(t, os.WriteFile(dir+"/id", []byte("x\n"), 0600))
-			return dir + "/id"
-		}},
-		{"an id that is a link", "is a symbolic link", "Remove the link", func(t *testing.T, dir string) string {
-			must(t, os.Rename(dir+"/id", dir+".id"))
-			must(t, os.Symlink(dir+".id", dir+"/id"))
-			return dir + "/id"
-		}},
-		{"another user's", "belongs to user 1, not to 0", "--state-dir", func(t *testing.T, dir string) string {
-			needRoot(t)
-			must(t, os.Chown(dir, 1, 1))
-			return dir
-		}},
-		{"another user's subfolder", "belongs to user 1, not to 0", "--state-dir", func(t *testing.T, dir string) string {
-			needRoot(t)
-			must(t, os.Chown(dir+"/runs", 1, 1))
-			return dir + "/runs"
-		}},
-	} {
+	for _, wrong := range wrongFolders {
 		t.Run(wrong.name, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "state")

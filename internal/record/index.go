@@ -231,7 +231,11 @@ func (f *Folder) reindex() error {
 		return err
 	}
 	for _, id := range unresolved {
-		if exists(f.runs, string(id)+"/final") || exists(f.tombs, string(id)) {
+		switch {
+		case !exists(f.runs, string(id)+"/final") && !exists(f.tombs, string(id)):
+		case logged[id]:
+			unlink(f.unresolved, string(id))
+		default:
 			f.resolve(id)
 		}
 	}

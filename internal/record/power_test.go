@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -74,9 +75,13 @@ func (d *disk) fail(t *testing.T, to string, pick func() bool) {
 	var build func(number uint64, to string)
 	build = func(number uint64, to string) {
 		path := now[number]
-		if _, isFolder := inode(path); isFolder {
+		if _, isFolder := inode(path); isFolder || d.folders[number] != nil {
 			must(t, os.Mkdir(to, 0700))
-			for name, child := range mixNames(d.folders[number], entriesOf(path), pick) {
+			now := entriesOf(path)
+			if path == "" { // it was removed, and that may not have been written
+				now = d.folders[number]
+			}
+			for name, child := range mixNames(d.folders[number], now, pick) {
 				build(child, to+"/"+name)
 			}
 			return
@@ -207,47 +212,60 @@ func (s *story) checkIndexes(f *Folder, rec longstop.Record) error {
 	return nil
 }
 
-// TestPowerLoss fails the power before and after every flush of a run's life, each time with
-// nothing but what was flushed, with everything, and with many mixtures of the two.
-func TestPowerLoss(t *testing.T) {
-	t.Parallel()
-	seed := rand.Uint64()
-	random := rand.New(rand.NewPCG(seed, 0))
-	picks := []func() bool{func() bool { return false }, func() bool { return true }}
-	for range 15 {
-		picks = append(picks, func() bool { return random.IntN(2) == 0 })
-	}
-	f := folder(t)
-	_, err := open(f.Dir(), f.bootID) // its index is made
-	must(t, err)
-	d := newDisk(t, f.Dir())
-	sub := submission("k")
-	s := &story{key: "k", id: sub.RunID, written: map[string]bool{}}
-	images, at := t.TempDir(), 0
-	failHere := func(where string) {
-		for i, pick := range picks {
-			at++
-			image := fmt.Sprint(images, "/", at)
-			d.fail(t, image, pick)
-			if err := s.check(image); err != nil {
-				t.Errorf("seed %d, power lost %s, mixture %d: %v", seed, where, i, err)
-			}
-			os.RemoveAll(image)
-		}
+// outages fails the power again and again in the course of one run's life, each time with nothing
+// but what was flushed, with everything, and with mixtures of the two.
+type outages struct {
+	t      *testing.T
+	seed   uint64
+	picks  []func() bool
+	disk   *disk
+	story  *story
+	images string
+	count  int
+}
+
+func newOutages(t *testing.T, f *Folder, s *story) *outages {
+	o := &outages{t: t, seed: rand.Uint64(), disk: newDisk(t, f.Dir()), story: s, images: t.TempDir()}
+	random := rand.New(rand.NewPCG(o.seed, 0))
+	o.picks = []func() bool{func() bool { return false }, func() bool { return true }}
+	for range 8 {
+		o.picks = append(o.picks, func() bool { return random.IntN(2) == 0 })
 	}
 	f.flushing = func(file *os.File, done bool) {
 		if done {
-			d.flush(file.Name())
+			o.disk.flush(file.Name())
 		}
-		failHere(fmt.Sprintf("at a flush of %s (done: %v)", file.Name(), done))
+		o.fail(fmt.Sprintf("at a flush of %s (done: %v)", file.Name(), done))
 	}
+	return o
+}
+
+func (o *outages) fail(where string) {
+	for i, pick := range o.picks {
+		o.count++
+		image := fmt.Sprint(o.images, "/", o.count)
+		o.disk.fail(o.t, image, pick)
+		if err := o.story.check(image); err != nil {
+			o.t.Errorf("seed %d, power lost %s, mixture %d: %v", o.seed, where, i, err)
+		}
+		os.RemoveAll(image)
+	}
+}
+
+// TestPowerLoss fails the power before and after every flush of a run's life, and after each step.
+func TestPowerLoss(t *testing.T) {
+	t.Parallel()
+	f := folder(t)
+	sub := submission("k")
+	s := &story{key: "k", id: sub.RunID, written: map[string]bool{}}
+	o := newOutages(t, f, s)
 	run, err := f.Build(sub)
 	must(t, err)
-	failHere("after Build")
+	o.fail("after Build")
 	_, err = f.Claim(run, "k")
 	must(t, err)
 	s.claimed = true
-	failHere("after Claim")
+	o.fail("after Claim")
 	_, err = run.Lock()
 	must(t, err)
 	rec := longstop.Record{State: longstop.WorkloadStarting}
@@ -262,11 +280,20 @@ func TestPowerLoss(t *testing.T) {
 		if flush {
 			s.sequence = rec.Sequence
 		}
-		failHere("after " + string(state))
+		o.fail("after " + string(state))
 	}
 	write(longstop.WorkloadStarting, true)
 	write(longstop.WorkloadRunning, true)
+	for range 4 { // renewals of its lease, which are not flushed
+		write(longstop.WorkloadRunning, false)
+	}
 	write(longstop.WorkloadLingering, false)
+	run.Close() // the owner is killed, and its heir does not know what was flushed
+	run, err = f.Run(sub.RunID)
+	must(t, err)
+	_, err = run.Lock()
+	must(t, err)
+	write(longstop.WorkloadOrphaned, false)
 	write(longstop.WorkloadCancelling, true)
 	_, err = f.Void("other", "test")
 	must(t, err)
@@ -275,12 +302,17 @@ func TestPowerLoss(t *testing.T) {
 	s.expect(rec, run)
 	s.final, err = run.Finish(&rec, []byte("secret"))
 	must(t, err)
-	failHere("after Finish")
+	o.fail("after Finish")
 	must(t, run.Collect())
 	s.over = true
-	failHere("after Collect")
-	if at < 400 {
-		t.Errorf("only %d failures were tried", at)
+	o.fail("after Collect")
+	removed, err := f.GC(Retention{Now: time.Now().Add(time.Hour)})
+	if err != nil || len(removed) != 1 {
+		t.Errorf("removed %v, %v", removed, err)
+	}
+	o.fail("after GC")
+	if o.count < 250 {
+		t.Errorf("only %d failures were tried", o.count)
 	}
 }
 

@@ -23,14 +23,14 @@ import (
 // lab is a state folder of a test's own, with whatever lives in it: all of it is gone when the test
 // is over, however that ends.
 type lab struct {
-	t      *testing.T
+	t      testing.TB
 	f      *record.Folder
 	dir    string // for files of the workloads
 	runs   []longstop.RunID
 	secret map[longstop.RunID][]byte
 }
 
-func newLab(t *testing.T) *lab {
+func newLab(t testing.TB) *lab {
 	t.Helper()
 	base := t.TempDir()
 	f, err := record.Create(filepath.Join(base, "state"))
@@ -265,7 +265,7 @@ func (l *lab) has(name string, lines int) []string {
 	return l.lines(name)
 }
 
-func eventually(t *testing.T, what string, ok func() bool, more ...func() string) {
+func eventually(t testing.TB, what string, ok func() bool, more ...func() string) {
 	t.Helper()
 	for deadline := time.Now().Add(15 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -462,3 +462,23 @@ func TestFlushesOfARun(t *testing.T) {
 		}
 	}
 }
+
+// What a warm launch costs on the host alone: submit, exec of true, its end pushed.
+func BenchmarkServeRun(b *testing.B) {
+	s := newSite(b)
+	c := s.serve()
+	watch := c.send(s.ask(wire.VerbWatch, wire.WatchRequest{HeartbeatMS: 60_000}))
+	var launched time.Duration
+	for b.Loop() {
+		sub := s.argv("true")
+		began := time.Now()
+		c.must(wire.VerbSubmit, sub, nil)
+		launched += time.Since(began)
+		for final := false; !final; {
+			for _, run := range c.pushed(watch).Runs {
+				final = final || run.RunID == sub.RunID && s.verify(sub.RunID, run.Record).State.Final()
+			}
+		}
+	}
+	b.ReportMetric(float64(launched.Microseconds())/float64(b.N), "µs/launch")
+}

@@ -50,12 +50,12 @@ type site struct {
 	id     wire.Identity
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t testing.TB) *site {
 	t.Helper()
 	return newSiteOf(t, shipped)
 }
 
-func newSiteOf(t *testing.T, binary func() (string, error)) *site {
+func newSiteOf(t testing.TB, binary func() (string, error)) *site {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *site) run(input []byte, args ...string) outcome {
 	return runCommand(s.t, exec.Command(s.runner, args...), input)
 }
 
-func runCommand(t *testing.T, cmd *exec.Cmd, input []byte) outcome {
+func runCommand(t testing.TB, cmd *exec.Cmd, input []byte) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &stdout, &stderr
@@ -265,7 +265,7 @@ func (c *channel) end() int {
 	return c.cmd.ProcessState.ExitCode()
 }
 
-func next[T any](t *testing.T, from <-chan T, what string) T {
+func next[T any](t testing.TB, from <-chan T, what string) T {
 	t.Helper()
 	select {
 	case v := <-from:
