@@ -43,20 +43,20 @@ func TestPoint14ClearErrors(t *testing.T) {
 		name  string
 		code  longstop.Code
 		words string // of the message
-		next  string // command
+		next  string // what to do
 		spoil func(t *testing.T, h *rig.Host, config, knownHosts string)
 	}{
-		{"host key unknown", longstop.CodeHostKeyUnknown, "SHA256:", "ssh-key", func(t *testing.T, h *rig.Host, _, knownHosts string) {
+		{"host key unknown", longstop.CodeHostKeyUnknown, "SHA256:", "connect once with ssh", func(t *testing.T, h *rig.Host, _, knownHosts string) {
 			os.WriteFile(knownHosts, nil, 0o600)
 		}},
 		{"host key changed", longstop.CodeHostKeyChanged, "SHA256:", "ssh-keygen", func(t *testing.T, h *rig.Host, _, knownHosts string) {
 			h.Sh(t, "rm /etc/ssh/ssh_host_ed25519_key*; ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key; systemctl restart ssh")
 		}},
-		{"login refused", longstop.CodeAccessRefused, "deploy", "IdentityFile", func(t *testing.T, h *rig.Host, _, _ string) {
+		{"login refused", longstop.CodeAccessRefused, "deploy", "authorized_keys", func(t *testing.T, h *rig.Host, _, _ string) {
 			h.Exec(t, "rm", "/home/deploy/.ssh/authorized_keys")
 		}},
-		{"no answer", longstop.CodeUnreachable, "", "ssh", func(t *testing.T, h *rig.Host, _, _ string) { h.Cut(t) }},
-		{"state folder open to others", longstop.CodeStateFolder, "0777", "chmod 700", func(t *testing.T, h *rig.Host, _, _ string) {
+		{"no answer", longstop.CodeUnreachable, "", "SSH server", func(t *testing.T, h *rig.Host, _, _ string) { h.Cut(t) }},
+		{"state folder open to others", longstop.CodeStateFolder, "0777", "chmod 0700", func(t *testing.T, h *rig.Host, _, _ string) {
 			h.Exec(t, "chmod", "0777", "/home/deploy/.local/state/longstop")
 		}},
 		{"a link in its place", longstop.CodeStateFolder, "link", "longstop", func(t *testing.T, h *rig.Host, _, _ string) {
@@ -79,7 +79,7 @@ func TestPoint14ClearErrors(t *testing.T) {
 				t.Errorf("not clear: %s", r.stderr)
 			}
 			if !strings.Contains(r.stderr, c.next) {
-				t.Errorf("it does not name the next command (%s): %s", c.next, r.stderr)
+				t.Errorf("it does not say what to do (%s): %s", c.next, r.stderr)
 			}
 			if h.Exists(t, "/tmp/ran") {
 				t.Error("something ran")
