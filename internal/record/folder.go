@@ -95,6 +95,11 @@ func Create(dir string) (*Folder, error) {
 		if err := makeID(root); err != nil {
 			return nil, err
 		}
+		// Its name in the folder above; a power failure that takes it makes a host_mismatch, no more.
+		if parent, err := os.Open(filepath.Dir(dir)); err == nil {
+			parent.Sync()
+			parent.Close()
+		}
 	}
 	return Open(dir)
 }

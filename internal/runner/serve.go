@@ -84,8 +84,10 @@ func (s *server) take(ctx context.Context, nonce string, body []byte, room bool)
 			Message: "the channel has " + itoa(maxInHand) + " requests in hand: nothing was done", Hint: "Ask again when some of them are answered."}))
 	case request.Verb == wire.VerbWatch:
 		s.watch(ctx, request)
-	default:
+	case request.Verb == wire.VerbOutput: // a wait for a channel that is gone is over
 		s.send(s.host.respond(ctx, request, s.changes))
+	default: // what was asked before the channel ended is done, a cancellation above all
+		s.send(s.host.respond(context.WithoutCancel(ctx), request, s.changes))
 	}
 }
 

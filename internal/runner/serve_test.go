@@ -139,6 +139,26 @@ func TestServeEndsAlone(t *testing.T) {
 	}
 }
 
+// What came before the channel's end is done and answered, a cancellation above all.
+func TestServeDoesWhatWasAskedBeforeItsEnd(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	sub := s.script("exec sleep 60")
+	s.submit(sub)
+	var frames bytes.Buffer
+	request := s.ask(wire.VerbCancel, wire.CancelRequest{RunID: sub.RunID, GraceMS: 5000, WaitMS: 4000})
+	if err := wire.WriteFrame(&frames, request.Nonce, s.encode(request)); err != nil {
+		t.Fatal(err)
+	}
+	var answer wire.CancelAnswer
+	if err := s.answer(request, s.run(frames.Bytes(), "serve"), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if rec := s.verify(sub.RunID, answer.Record); rec.State != longstop.WorkloadCancelled {
+		t.Errorf("answered: %s", answer.Record)
+	}
+}
+
 // Answers come in any order: a wait in hand holds nobody up, and its own deadline ends it.
 func TestServeAnswersInAnyOrder(t *testing.T) {
 	t.Parallel()
