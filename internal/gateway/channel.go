@@ -290,10 +290,20 @@ func (c *channel) send(nonce string, watch bool, body []byte, answered chan<- re
 		err = wire.WriteFrame(c.session.Stdin(), nonce, body)
 	}
 	if err != nil {
-		c.fail(&longstop.Error{Code: longstop.CodeUnreachable, Message: "the connection to " + c.host + " was lost", Err: err})
+		c.brokeOff(err)
 		return &unanswered{Sent: true, Err: c.err}
 	}
 	return nil
+}
+
+// brokeOff ends the channel after a write that failed. Whoever reads may know better why: a command
+// that ended at once closes its standard input as well.
+func (c *channel) brokeOff(err error) {
+	select {
+	case <-c.done:
+	case <-time.After(time.Second):
+		c.fail(&longstop.Error{Code: longstop.CodeUnreachable, Message: "the connection to " + c.host + " was lost", Err: err})
+	}
 }
 
 // watch subscribes to changes and heartbeats. The channel fails when heartbeats stay out.

@@ -265,6 +265,6 @@ func (g *Gateway) RemoveHost(ctx context.Context, name string) error {
 		return err
 	}
 	delete(g.hosts, name)
-	go h.hangUp()
+	g.goes(h.hangUp)
 	return nil
 }

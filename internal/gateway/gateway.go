@@ -110,7 +110,6 @@ func (g *Gateway) begin() error {
 	if err := os.MkdirAll(g.stdinFolder(), 0o700); err != nil {
 		return fmt.Errorf("make the folder for standard input: %w", err)
 	}
-	g.sweepLinks()
 	err = g.store.Update(g.ctx, func(tx *sqlite.Tx) error {
 		_, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.GatewayStarted, By: g.by, Body: body(map[string]any{
 			"version": longstop.Version, "pid": os.Getpid()})})
@@ -120,17 +119,6 @@ func (g *Gateway) begin() error {
 		return fmt.Errorf("journal the start: %w", err)
 	}
 	return g.loadHosts()
-}
-
-// sweepLinks ends the connections that a killed gateway left, where the transport leaves any.
-func (g *Gateway) sweepLinks() {
-	ctx, cancel := context.WithTimeout(g.ctx, 5*time.Second)
-	defer cancel()
-	for _, d := range g.cfg.Dialers {
-		if s, ok := d.(interface{ Sweep(context.Context) error }); ok {
-			s.Sweep(ctx) // what could not be ended ends by its own keepalive; nothing here depends on it
-		}
-	}
 }
 
 // Close ends every channel and goroutine of the gateway and leaves all runs alone.

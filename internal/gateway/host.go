@@ -156,7 +156,12 @@ func (h *host) hangUp() {
 	}
 }
 
-var errClosing = &longstop.Error{Code: longstop.CodeUnreachable, Message: "the gateway is closing"}
+// errClosing is what becomes of a way to a host, errStopped of a caller who waits, when the gateway
+// closes.
+var (
+	errClosing = &longstop.Error{Code: longstop.CodeUnreachable, Message: "the gateway is closing"}
+	errStopped = &longstop.Error{Code: longstop.CodeStopped, Message: "the gateway was stopped; runs go on without it until their leases end"}
+)
 
 // keep takes over a committed action. A resolved one is no longer the loops' business.
 func (h *host) keep(a longstop.Action, secret []byte) {

@@ -39,7 +39,7 @@ func (g *Gateway) Run(ctx context.Context, req longstop.RunRequest, peer longsto
 	if err != nil {
 		return longstop.Action{}, err
 	}
-	l := &launching{g: g, h: h, want: want, note: told.Note, ctx: ctx, done: make(chan struct{})}
+	l := &launching{g: g, h: h, want: want, ctx: ctx, done: make(chan struct{})}
 	a, existing, err := l.enter(ctx, requester(req.By, peer))
 	if err != nil {
 		return longstop.Action{}, err
@@ -47,7 +47,7 @@ func (g *Gateway) Run(ctx context.Context, req longstop.RunRequest, peer longsto
 	if !existing {
 		g.goes(l.run)
 	}
-	a, err = g.await(ctx, a, nil, func(a longstop.Action, changed bool) bool {
+	a, err = g.await(ctx, a, told.Note, func(a longstop.Action, changed bool) bool {
 		if changed && told.Action != nil {
 			told.Action(a)
 		}
@@ -69,6 +69,9 @@ func requester(by, peer longstop.Requester) longstop.Requester {
 	}
 	return peer
 }
+
+// note tells whoever watches the action. The launch waits for nobody who is told.
+func (l *launching) note(line string) { l.g.watchers.tell(l.id, line) }
 
 // rejection is the error for an action that was not started, and nil for any other.
 func rejection(a *longstop.Action, existing bool) error {
@@ -100,7 +103,6 @@ type launching struct {
 	g    *Gateway
 	h    *host
 	want *asked
-	note func(string)
 	ctx  context.Context // its caller's
 	done chan struct{}   // closed when the launch is out of these hands
 

@@ -282,7 +282,7 @@ func TestUsage(t *testing.T) {
 		"LONGSTOP_":         {Host: "loop", Request: longstop.Request{Script: "true"}, EnvValues: map[string][]byte{"LONGSTOP_X": nil}},
 		"no host":           {Host: "other", Request: longstop.Request{Script: "true"}},
 		"standard input":    {Host: "loop", Request: longstop.Request{Script: "true"}, StdinID: "stdin_../../x"},
-		"at most":           {Host: "loop", Request: longstop.Request{Script: strings.Repeat("x", 9<<20)}},
+		"at most":           {Host: "loop", Request: longstop.Request{Script: strings.Repeat("x", 13<<20)}},
 	} {
 		a, err := b.Run(t.Context(), req, operator, gateway.Told{})
 		if err == nil || !strings.Contains(err.Error(), says) || a.ID != "" {

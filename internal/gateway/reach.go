@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,31 +20,31 @@ type attempt struct {
 	channel *channel
 	err     error
 
-	mu    sync.Mutex
-	notes map[*func(string)]struct{}
+	mu        sync.Mutex
+	listeners map[chan string]struct{}
 }
 
-// listen has the attempt's progress told to note until forget is called.
-func (a *attempt) listen(note func(string)) (forget func()) {
-	if note == nil {
-		return func() {}
-	}
-	key := &note
+// listen has the attempt's progress sent to lines until forget is called. What does not find room
+// is lost.
+func (a *attempt) listen(lines chan string) (forget func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.notes[key] = struct{}{}
+	a.listeners[lines] = struct{}{}
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		delete(a.notes, key)
+		delete(a.listeners, lines)
 	}
 }
 
 func (a *attempt) note(line string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for note := range a.notes {
-		(*note)(line)
+	for lines := range a.listeners {
+		select {
+		case lines <- line:
+		default:
+		}
 	}
 }
 
@@ -64,18 +65,23 @@ func (h *host) reach(ctx context.Context, note func(string)) (*channel, error) {
 	h.mu.Lock()
 	a := h.attempt
 	if a == nil {
-		a = &attempt{done: make(chan struct{}), notes: map[*func(string)]struct{}{}}
+		a = &attempt{done: make(chan struct{}), listeners: map[chan string]struct{}{}}
 		h.attempt = a
 		h.g.goes(func() { h.try(a) })
 	}
 	h.mu.Unlock()
-	defer a.listen(note)()
-	select {
-	case <-a.done:
-		return a.channel, a.err
-	case <-ctx.Done():
-		return nil, &longstop.Error{Code: longstop.CodeUnreachable, Err: ctx.Err(),
-			Message: "nobody waits any more for the connection to " + h.name}
+	lines := make(chan string, 16)
+	defer a.listen(lines)()
+	for {
+		select {
+		case line := <-lines:
+			tell(note, line)
+		case <-a.done:
+			return a.channel, a.err
+		case <-ctx.Done():
+			return nil, &longstop.Error{Code: longstop.CodeUnreachable, Err: ctx.Err(),
+				Message: "nobody waits any more for the connection to " + h.name}
+		}
 	}
 }
 
@@ -265,6 +271,9 @@ func (h *host) adopt(ch *channel) error {
 	}
 	h.channel = ch
 	hello := ch.hello
+	if h.row.Hello != nil { // what enrolment found out about the ssh settings holds on
+		hello.Notes = union(hello.Notes, h.row.Hello.Notes)
+	}
 	h.row.Hello = &hello
 	h.row.HostKey = ch.facts.HostKey
 	for _, r := range h.runs {
@@ -284,4 +293,14 @@ func (h *host) adopt(ch *channel) error {
 		case <-ch.done:
 		}
 	})
+}
+
+// union is a and what else is in b.
+func union(a, b []string) []string {
+	for _, s := range b {
+		if !slices.Contains(a, s) {
+			a = append(a, s)
+		}
+	}
+	return a
 }

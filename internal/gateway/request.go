@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,7 +28,7 @@ const (
 	defaultLeaseS = 120
 	defaultGraceS = 10
 
-	maxRequest = 8 << 20     // bytes of arguments or script and environment together
+	maxRequest = 12 << 20    // bytes of arguments or script and environment together, as JSON: one frame carries them
 	maxArg     = 128<<10 - 1 // of one argument or one variable: MAX_ARG_STRLEN of Linux with 4 KiB pages
 	maxKey     = 200
 	maxSeconds = 100 * 365 * 24 * 3600
@@ -222,18 +223,16 @@ func printable(s string) bool {
 }
 
 func checkSize(r *longstop.Request, env map[string][]byte) error {
-	size := len(r.Script)
-	for _, arg := range r.Argv {
-		size += len(arg)
-	}
-	for _, arg := range r.ArgvB64 {
-		size += len(arg)
-	}
-	for name, value := range env {
-		size += len(name) + len(value)
+	size := 0
+	for _, part := range []any{r, env} {
+		b, err := json.Marshal(part)
+		if err != nil {
+			return fmt.Errorf("encode the request: %w", err)
+		}
+		size += len(b)
 	}
 	if size > maxRequest {
-		return usage("the command and its environment have %d bytes; at most %d are taken: send the rest on standard input", size, maxRequest)
+		return usage("the command and its environment have %d bytes as they are sent; at most %d are taken: send the rest on standard input", size, maxRequest)
 	}
 	return nil
 }
@@ -251,7 +250,7 @@ func differences(a *longstop.Action, envMACs map[string]string, host string, now
 	say("argv", !slices.Equal(old.Argv, new.Argv) || !slices.EqualFunc(old.ArgvB64, new.ArgvB64, bytes.Equal))
 	say("script", old.Script != new.Script || old.StrictShell != new.StrictShell)
 	say("cwd", old.Cwd != new.Cwd)
-	for _, name := range slices.Sorted(maps.Keys(union(envMACs, now.envMACs))) {
+	for _, name := range envNames(envMACs, now.envMACs) {
 		say("env "+name, envMACs[name] != now.envMACs[name])
 	}
 	say("stdin", old.StdinSHA256 != new.StdinSHA256 || old.StdinBytes != new.StdinBytes)
@@ -279,13 +278,16 @@ func limitsOf(r longstop.Request) longstop.Limits {
 	return *r.Limits
 }
 
-func union(a, b map[string]string) map[string]string {
-	all := maps.Clone(b)
-	if all == nil {
-		all = map[string]string{}
-	}
-	maps.Copy(all, a)
-	return all
+func envNames(a, b map[string]string) []string {
+	return slices.Compact(slices.Sorted(func(yield func(string) bool) {
+		for _, m := range []map[string]string{a, b} {
+			for name := range m {
+				if !yield(name) {
+					return
+				}
+			}
+		}
+	}))
 }
 
 // storeSalt is 32 random bytes beside the store, made once.

@@ -12,7 +12,7 @@ import (
 
 // watchers wakes whoever looks at an action when it may look different, and passes on lines about
 // it. Waking carries nothing: who is woken reads what then is, so a slow one misses the states
-// between and never the last.
+// between and never the last. Nobody who wakes or tells ever waits for who is woken.
 type watchers struct {
 	mu sync.Mutex
 	by map[longstop.ActionID]map[*watcher]struct{}
@@ -20,11 +20,14 @@ type watchers struct {
 
 type watcher struct {
 	woken chan struct{} // has room for one
-	note  func(string)  // may be nil
+	lines []string      // not taken yet
 }
 
-func (w *watchers) add(id longstop.ActionID, note func(string)) *watcher {
-	one := &watcher{woken: make(chan struct{}, 1), note: note}
+// mostLines bounds what is kept for a watcher that does not come.
+const mostLines = 100
+
+func (w *watchers) add(id longstop.ActionID) *watcher {
+	one := &watcher{woken: make(chan struct{}, 1)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.by == nil {
@@ -50,10 +53,14 @@ func (w *watchers) wake(id longstop.ActionID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for one := range w.by[id] {
-		select {
-		case one.woken <- struct{}{}:
-		default:
-		}
+		one.wake()
+	}
+}
+
+func (one *watcher) wake() {
+	select {
+	case one.woken <- struct{}{}:
+	default:
 	}
 }
 
@@ -67,10 +74,19 @@ func (w *watchers) tell(id longstop.ActionID, line string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for one := range w.by[id] {
-		if one.note != nil {
-			one.note(line)
+		if len(one.lines) < mostLines {
+			one.lines = append(one.lines, line)
 		}
+		one.wake()
 	}
+}
+
+func (w *watchers) take(one *watcher) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	lines := one.lines
+	one.lines = nil
+	return lines
 }
 
 // settled reports whether a waiter has seen the last of an action: nothing that may still happen to
@@ -81,7 +97,7 @@ func settled(a *longstop.Action) bool { return !a.Unresolved() || a.Workload.Sta
 // whether it looks different), until see returns true or ctx ends; then with ctx's error. Every call
 // is on the caller's goroutine.
 func (g *Gateway) await(ctx context.Context, of longstop.Action, note func(string), see func(a longstop.Action, changed bool) bool) (longstop.Action, error) {
-	w := g.watchers.add(of.ID, note)
+	w := g.watchers.add(of.ID)
 	defer g.watchers.remove(of.ID, w)
 	// Staleness comes by the clock alone, and nobody wakes for it.
 	ageing := time.NewTicker(g.cfg.Heartbeat)
@@ -91,6 +107,9 @@ func (g *Gateway) await(ctx context.Context, of longstop.Action, note func(strin
 		a, err := g.latest(context.WithoutCancel(ctx), of.Host, of.ID)
 		if err != nil {
 			return a, err
+		}
+		for _, line := range g.watchers.take(w) {
+			tell(note, line)
 		}
 		if see(a, !sameFace(last, a)) {
 			return a, nil
@@ -102,7 +121,7 @@ func (g *Gateway) await(ctx context.Context, of longstop.Action, note func(strin
 		case <-ctx.Done():
 			return a, ctx.Err()
 		case <-g.ctx.Done():
-			return a, errClosing
+			return a, errStopped
 		}
 	}
 }
