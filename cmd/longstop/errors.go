@@ -76,7 +76,7 @@ func errorText(e *longstop.Error, fate string) string {
 	if message == "" {
 		message = string(e.Code)
 	}
-	if !strings.HasSuffix(message, ".") && !strings.HasSuffix(message, "?") && !strings.HasSuffix(message, ")") {
+	if !strings.HasSuffix(message, ".") && !strings.HasSuffix(message, "?") {
 		message += "."
 	}
 	text.WriteString("longstop: " + plainLines(message, "  ") + "\n")

@@ -286,7 +286,7 @@ func (f *follower) remindLater() {
 }
 
 func (f *follower) resumedAt() string {
-	if f.stdout == nil {
+	if f.stdout == nil || f.stoppedAt == 0 {
 		return ""
 	}
 	return between + "resumed at byte " + number(f.stoppedAt) + between + "nothing missed"

@@ -92,7 +92,7 @@ func TestRunRefused(t *testing.T) {
 	s.answers("GET /api/v1/actions/act_01KB6Y3T0000Q2M", anAction(rejected))
 	status, out, err := s.run("run", "web-9", "--", "true")
 	want := "· act_01KB6Y3T0000Q2M on web-1 · once · lease 2m\n" +
-		"longstop: web-9: the host key is not known (ssh-ed25519 SHA256:2Y0d)\n" +
+		"longstop: web-9: the host key is not known (ssh-ed25519 SHA256:2Y0d).\n" +
 		"  Check it, then: ssh-keyscan web-9 >> ~/.ssh/known_hosts, or connect once with ssh.\n" +
 		"  Nothing was started.\n"
 	if status != 251 || out != "" || err != want {

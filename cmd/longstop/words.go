@@ -50,8 +50,10 @@ func word(arg string) string {
 // span is a length of time, as exact as people want it: 38.2s, 2m10s, 3h12m, 5d3h.
 func span(d time.Duration) string {
 	switch {
-	case d < 0:
+	case d <= 0:
 		return "0s"
+	case d < 100*time.Millisecond:
+		return strconv.FormatInt(max(d.Milliseconds(), 1), 10) + "ms"
 	case d < 100*time.Second:
 		return strconv.FormatFloat(d.Round(100*time.Millisecond).Seconds(), 'f', -1, 64) + "s"
 	case d < time.Hour:

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"net"
 	"net/url"
+	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -61,11 +62,13 @@ func dialError(err error, home Home) error {
 
 // do makes one exchange and refuses an answer of another API version or one that is an error.
 func (c *Client) do(ctx context.Context, q request) (*response, error) {
-	conn, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
+	r, err := c.exchange(ctx, q)
+	// A gateway that is being killed still takes connections. What only looks is asked once more, of
+	// whoever is there then.
+	harmless := q.method == "GET" || q.again
+	for tries := 0; tries < 2 && harmless && errors.Is(err, ErrGone) && !errors.Is(err, os.ErrDeadlineExceeded); tries++ {
+		r, err = c.exchange(ctx, q)
 	}
-	r, err := send(ctx, conn, q)
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +77,14 @@ func (c *Client) do(ctx context.Context, q request) (*response, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+func (c *Client) exchange(ctx context.Context, q request) (*response, error) {
+	conn, err := c.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return send(ctx, conn, q)
 }
 
 func (c *Client) check(r *response) error {
@@ -281,7 +292,7 @@ func (c *Client) Journal(ctx context.Context, actionID string, after int64, limi
 
 // stream opens a follow stream.
 func (c *Client) stream(ctx context.Context, method, path string, query url.Values, in any) (*Follow, error) {
-	q := request{method: method, path: target(path, query), patience: stall}
+	q := request{method: method, path: target(path, query), patience: stall, again: in == nil}
 	if in != nil {
 		data, err := json.Marshal(in)
 		if err != nil {

@@ -41,6 +41,7 @@ type request struct {
 	contentType  string
 	body         io.Reader
 	length       int64
+	again        bool          // asking twice does no harm: do so when a dying gateway answers nothing
 	patience     time.Duration // from the request's last byte to the answer's head; 0: defaultPatience
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -74,6 +75,7 @@ func Start(ctx context.Context, home Home) error {
 		return fmt.Errorf("start the gateway: %w", err)
 	}
 	defer ready.Close()
+	keepFromChildren()
 	process, err := os.StartProcess(program, []string{program}, &os.ProcAttr{
 		Dir:   "/",
 		Env:   append(os.Environ(), "LONGSTOP_HOME="+home.Dir, ReadyEnv+"=3"),
@@ -86,6 +88,20 @@ func Start(ctx context.Context, home Home) error {
 	}
 	defer process.Release() // who ends before it leaves it to init
 	return awaitReady(ctx, ready, home)
+}
+
+// keepFromChildren marks every descriptor but the first three as this process's alone: what our own
+// starter left open to us (a lock, a pipe that somebody reads to its end) is not for a daemon to hold.
+func keepFromChildren() {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return // no /proc: they are left as they are
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
 }
 
 func awaitReady(ctx context.Context, ready *os.File, home Home) error {

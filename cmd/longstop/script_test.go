@@ -1,0 +1,136 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/longstop/longstop/internal/sshlink/sshtest"
+)
+
+// TestScripts drives the real commands, the real runner and a real sshd: each script has a server,
+// a gateway and a state folder of its own, and the host "loop" enrolled unless it begins with
+// bare. SSH_CONFIG and STATE are the flags of its enrolment.
+//
+//	status N CMD…     CMD ends with exit status N
+//	eventually CMD…   CMD succeeds within a generous bound; its output is that of the last time
+//	raw FILE TEXT     writes TEXT with Go's escapes, so that it can be any bytes
+func TestScripts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs everything")
+	}
+	programs := build(t)
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		Setup:               func(env *testscript.Env) error { return setUp(env, programs) },
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"status":     statusOf,
+			"eventually": eventually,
+			"raw":        rawFile,
+		},
+	})
+}
+
+// build makes the three commands, side by side as they are installed.
+var build = func() func(t *testing.T) string {
+	var once sync.Once
+	var dir string
+	var failure error
+	return func(t *testing.T) string {
+		once.Do(func() {
+			if dir, failure = os.MkdirTemp("", "longstop-bin"); failure != nil {
+				return
+			}
+			command := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "../longstop", "../longstopd", "../longstop-runner")
+			command.Env = append(os.Environ(), "CGO_ENABLED=0")
+			if out, err := command.CombinedOutput(); err != nil {
+				failure = fmt.Errorf("%w\n%s", err, out)
+			}
+		})
+		if failure != nil {
+			t.Fatal(failure)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		return dir
+	}
+}()
+
+func setUp(env *testscript.Env, programs string) error {
+	t := env.T().(testing.TB)
+	server := sshtest.Start(t, sshtest.Options{})
+	home, state := sshtest.ShortDir(t), sshtest.ShortDir(t)
+	for name, value := range map[string]string{
+		"HOME": home, "LONGSTOP_HOME": filepath.Join(home, "gw"), "TZ": "UTC", "SSH_AUTH_SOCK": "",
+		"SSH_CONFIG": server.SSHConfig, "STATE": filepath.Join(state, "s"), "KNOWN_HOSTS": server.KnownHosts,
+		"PATH": programs + string(os.PathListSeparator) + os.Getenv("PATH"),
+	} {
+		env.Setenv(name, value)
+	}
+	run := func(args ...string) error {
+		c := exec.Command(filepath.Join(programs, "longstop"), args...)
+		c.Env, c.Dir = env.Vars, env.WorkDir
+		if out, err := c.CombinedOutput(); err != nil {
+			return fmt.Errorf("longstop %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+		return nil
+	}
+	env.Defer(func() {
+		if err := run("daemon", "stop"); err != nil {
+			t.Error(err)
+		}
+		if log, err := os.ReadFile(filepath.Join(home, "gw", "longstopd.log")); err == nil && t.Failed() {
+			t.Logf("the gateway's log:\n%s", log)
+		}
+	})
+	if strings.HasPrefix(filepath.Base(env.WorkDir), "script-bare") {
+		return nil
+	}
+	return run("host", "add", "loop", "--ssh-config", server.SSHConfig, "--state-dir", filepath.Join(state, "s"))
+}
+
+func statusOf(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status N CMD…")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if got != want {
+		ts.Fatalf("exit status %d, want %d", got, want)
+	}
+}
+
+func eventually(ts *testscript.TestScript, neg bool, args []string) {
+	const bound = 30 * time.Second
+	for end := time.Now().Add(bound); ; time.Sleep(20 * time.Millisecond) {
+		err := ts.Exec(args[0], args[1:]...)
+		if (err == nil) != neg {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("not within %s: %v", bound, err)
+		}
+	}
+}
+
+func rawFile(ts *testscript.TestScript, neg bool, args []string) {
+	text, err := strconv.Unquote(`"` + args[1] + `"`)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
+}
