@@ -129,7 +129,7 @@ func readWhole(path string, limit int) ([]byte, error) {
 	}
 	defer unix.Close(fd)
 	var data []byte
-	buf := chunks.Get().(*[16384]byte)
+	buf := chunks.Get().(*[4096]byte)
 	defer chunks.Put(buf)
 	for len(data) < limit {
 		n, err := unix.Read(fd, buf[:])
@@ -147,7 +147,7 @@ func readWhole(path string, limit int) ([]byte, error) {
 	return data[:min(len(data), limit)], nil
 }
 
-var chunks = sync.Pool{New: func() any { return new([16384]byte) }}
+var chunks = sync.Pool{New: func() any { return new([4096]byte) }}
 
 func openRetry(path string) (int, error) {
 	for {

@@ -63,13 +63,10 @@ func Subreap() error {
 	return nil
 }
 
-// Rename sets the name that ps(1) shows for a process that was started as /proc/self/exe.
-func Rename(name string) {
-	bytes, err := unix.BytePtrFromString(name)
-	if err == nil {
-		unix.Prctl(unix.PR_SET_NAME, uintptr(pointer(bytes)), 0, 0, 0)
-	}
-}
+// Rename sets the name that ps(1) shows for a process that was started as /proc/self/exe, at most
+// 15 bytes. Not by prctl(2), which names the calling thread alone; and before Conceal, after which
+// the file is root's.
+func Rename(name string) { os.WriteFile("/proc/self/comm", []byte(name), 0) }
 
 // CloseInherited closes whatever descriptors above the given one this process was started with. A
 // descriptor that our own runtime opened closes on exec and is not touched; one that is inherited
@@ -109,4 +106,28 @@ func Errno(err error) string {
 		return unix.ErrnoName(number)
 	}
 	return ""
+}
+
+// Forget gives back the pages of this program's own file that are mapped now. They come back one by
+// one as they are needed again, which for a process that mostly waits are few.
+func Forget() {
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return
+	}
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(maps)) {
+		fields := strings.Fields(line)
+		// Never one that can be written to: what was written there is nowhere else.
+		if len(fields) < 6 || fields[5] != exe || len(fields[1]) != 4 || fields[1][1] != '-' || fields[1][3] != 'p' {
+			continue
+		}
+		var from, to uintptr
+		if _, err := fmt.Sscanf(fields[0], "%x-%x", &from, &to); err == nil {
+			unix.RawSyscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED)
+		}
+	}
 }

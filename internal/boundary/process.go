@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-	"unsafe"
 
 	"github.com/longstop/longstop"
 )
@@ -136,5 +135,3 @@ func number(name string) (int, bool) {
 	n, err := strconv.Atoi(name)
 	return n, err == nil
 }
-
-func pointer(b *byte) unsafe.Pointer { return unsafe.Pointer(b) }

@@ -20,68 +20,88 @@ type birth struct {
 	stat   boundary.Stat
 }
 
-// makeGate starts the gate and waits until it stands where the workload will.
-func (o *owner) makeGate() (*birth, *longstop.LaunchError) {
-	p, failure := o.plan()
-	if failure != nil {
-		return nil, failure
-	}
-	files, failure := o.descriptors()
-	if failure != nil {
-		return nil, failure
-	}
+// startGate starts a gate that is yet to be told what it becomes. Its own descriptors 0 to 2 are
+// nothing; its others it gets with the plan.
+func startGate(reaper *boundary.Reaper) (*birth, error) {
 	stream, theirs, err := pair()
 	if err != nil {
-		return nil, launchError("gate", "", err)
+		return nil, err
 	}
-	id, err := o.reaper.Start(func() (int, error) {
+	defer theirs.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		stream.close()
+		return nil, err
+	}
+	defer null.Close()
+	id, err := reaper.Start(func() (int, error) {
 		return syscall.ForkExec("/proc/self/exe", []string{"longstop-runner", "gate"}, &syscall.ProcAttr{
 			Env:   servantEnv(),
-			Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd(), theirs.Fd(), uintptr(o.report)},
+			Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), theirs.Fd()},
 			Sys:   &syscall.SysProcAttr{Setsid: true},
 		})
 	})
-	theirs.Close()
-	for _, f := range files {
-		f.Close()
-	}
 	if err != nil {
 		stream.close()
-		return nil, launchError("gate", "", err)
+		return nil, err
 	}
 	fault.At("owner.gate.started")
-	b := &birth{stream: stream}
-	if failure := b.ready(id, p, o.report); failure != nil {
-		stream.close()
-		return nil, failure
-	}
-	return b, nil
+	return &birth{stream: stream, stat: boundary.Stat{Identity: id}}, nil
 }
 
-// ready gives the gate its plan, waits for it to be in place, and looks whether it is.
-func (b *birth) ready(id boundary.Identity, p plan, report int) *longstop.LaunchError {
-	if err := b.stream.send(p); err != nil {
+// placeGate gives the gate its plan and descriptors, waits for it to be in place, and looks whether
+// it is.
+func (o *owner) placeGate() *longstop.LaunchError {
+	if o.gateError != nil {
+		return launchError("gate", "", o.gateError)
+	}
+	p, failure := o.plan()
+	if failure != nil {
+		return failure
+	}
+	files, failure := o.descriptors()
+	if failure != nil {
+		return failure
+	}
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	err := o.gate.stream.send(p, int(files[0].Fd()), int(files[1].Fd()), int(files[2].Fd()), o.report)
+	if err != nil {
 		return launchError("gate", "", err)
 	}
-	if _, failure := b.heed(report); failure != nil {
+	if _, failure := o.gate.heed(o.report); failure != nil {
 		return failure
 	}
 	fault.At("owner.gate.ready")
-	s, err := boundary.Look(id.PID)
-	if err != nil || s.Identity != id || s.PPID != os.Getpid() || s.SID != id.PID || s.PGID != id.PID {
+	return o.gate.verify(p, files)
+}
+
+// verify looks at the gate from outside: it must be our own child, leader of its own session and
+// group, in the folder and with the descriptors that it was given.
+func (b *birth) verify(p plan, files [3]*os.File) *longstop.LaunchError {
+	pid := b.stat.PID
+	s, err := boundary.Look(pid)
+	if err != nil || s.Identity != b.stat.Identity || s.PPID != os.Getpid() || s.SID != pid || s.PGID != pid {
 		return &longstop.LaunchError{Step: "gate", Message: fmt.Sprintf("it is not where it was put: %+v", s)}
 	}
-	if dir, err := os.Readlink("/proc/" + strconv.Itoa(id.PID) + "/cwd"); err != nil {
-		return launchError("gate", string(p.Dir), err)
-	} else if !sameDir(dir, string(p.Dir)) {
-		return &longstop.LaunchError{Step: "gate", Path: dir, Message: "it is not in the folder that was asked for"}
+	proc := "/proc/" + strconv.Itoa(pid)
+	if !sameFile(proc+"/cwd", string(p.Dir)) {
+		return &longstop.LaunchError{Step: "gate", Path: string(p.Dir), Message: "it is not in the folder that was asked for"}
+	}
+	for fd, file := range files {
+		if !sameFile(proc+"/fd/"+strconv.Itoa(fd), "/proc/self/fd/"+strconv.Itoa(int(file.Fd()))) {
+			return &longstop.LaunchError{Step: "gate", Message: fmt.Sprintf("its descriptor %d is not the one it was given", fd)}
+		}
 	}
 	b.stat = s
 	return nil
 }
 
-// sameDir reports whether two paths lead to one folder; the second may do so by way of links.
-func sameDir(a, b string) bool {
+// sameFile reports whether two paths lead to one file or folder.
+func sameFile(a, b string) bool {
 	x, errX := os.Stat(a)
 	y, errY := os.Stat(b)
 	return errX == nil && errY == nil && os.SameFile(x, y)
@@ -195,7 +215,7 @@ func (o *owner) descriptors() ([3]*os.File, *longstop.LaunchError) {
 // servantEnv is the environment of keeper, owner and gate: nothing of the login's, which may have
 // been meant for another run's work.
 func servantEnv() []string {
-	env := []string{"GOTRACEBACK=single"}
+	env := []string{"GOTRACEBACK=single", "GOMAXPROCS=1"}
 	if fault.Enabled {
 		for _, name := range []string{"LONGSTOP_FAULT", "LONGSTOP_FLUSH_DELAY_MS", "LONGSTOP_FLUSH_LOG"} {
 			if value, ok := os.LookupEnv(name); ok {

@@ -148,8 +148,8 @@ func TestLaw7AmbiguousOrphan(t *testing.T) {
 	// Together, so that whose it is cannot be told by who died.
 	keeper := l.mustKeeper()
 	boundary.Signal(keeper, unix.SIGSTOP)
-	boundary.Signal(l.mustOwner(a.RunID), unix.SIGKILL)
-	boundary.Signal(l.mustOwner(b.RunID), unix.SIGKILL)
+	l.kill(l.mustOwner(a.RunID))
+	l.kill(l.mustOwner(b.RunID))
 	boundary.Signal(keeper, unix.SIGCONT)
 	l.state(a.RunID, longstop.WorkloadOrphaned)
 	l.state(b.RunID, longstop.WorkloadOrphaned)
@@ -305,7 +305,15 @@ func TestLaw2AlteredRecordIsNotBelieved(t *testing.T) {
 	rec.Main.ExitCode = new(0)
 	l.forge(rec)
 	l.kill(l.mustOwner(sub.RunID))
-	l.state(sub.RunID, longstop.WorkloadOrphaned)
+	run, err := l.f.Run(sub.RunID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	eventually(t, "a keeper's record over the forged one", func() bool {
+		_, rec, err := run.Read()
+		return err == nil && rec.State == longstop.WorkloadOrphaned
+	})
 	l.touch("go")
 	if rec := l.final(sub.RunID); !exited(rec, 7) || len(rec.Anomalies) == 0 {
 		t.Errorf("%s", show(rec))

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -26,11 +27,10 @@ import (
 // What it did is kept in a page of shared memory that keeper and owner have too (see report): it
 // outlives both the gate and the owner, and reading it takes nothing away.
 
-// Descriptors of a gate beside 0 to 2.
-const (
-	gateStream = 3 // from the owner: a plan, then the byte. To it: one byte for each change of the report
-	gateReport = 4 // memory
-)
+// gateStream is the descriptor of a gate's end of the pair that it has with its owner. From the
+// owner: a plan, with four descriptors (the workload's 0 to 2, and the report), then the byte. To
+// it: one byte for each change of the report.
+const gateStream = 3
 
 // plan is what the gate is to become. Bytes, not strings: arguments, values and paths need not be
 // UTF-8.
@@ -45,12 +45,8 @@ type plan struct {
 // RunGate is the gate's main function; it returns only if the workload did not start.
 func RunGate([]string) int {
 	unix.CloseOnExec(gateStream)
-	unix.CloseOnExec(gateReport)
-	said, err := mapReport(gateReport, true)
-	if err != nil {
-		return 126
-	}
-	g := gate{stream: os.NewFile(gateStream, "owner"), said: said}
+	boundary.CloseInherited(gateStream)
+	g := gate{stream: os.NewFile(gateStream, "owner")}
 	p, err := g.plan()
 	if err != nil {
 		return 126
@@ -85,10 +81,28 @@ func (g *gate) say(state gateState, failure *longstop.LaunchError) {
 	g.stream.Write([]byte{byte(state)})
 }
 
+// plan receives the plan, and takes the descriptors that come with it into use.
 func (g *gate) plan() (plan, error) {
 	var p plan
 	var head [4]byte
-	if _, err := io.ReadFull(g.stream, head[:]); err != nil {
+	control := make([]byte, unix.CmsgSpace(4*4))
+	n, controlled, _, _, err := unix.Recvmsg(gateStream, head[:1], control, unix.MSG_CMSG_CLOEXEC)
+	if err != nil || n != 1 {
+		return p, errors.Join(err, io.ErrUnexpectedEOF)
+	}
+	fds, err := rights(control[:controlled])
+	if err != nil || len(fds) != 4 {
+		return p, fmt.Errorf("%d descriptors: %w", len(fds), err)
+	}
+	for to, fd := range fds[:3] {
+		if err := unix.Dup3(fd, to, 0); err != nil {
+			return p, err
+		}
+	}
+	if g.said, err = mapReport(fds[3]); err != nil {
+		return p, err
+	}
+	if _, err := io.ReadFull(g.stream, head[1:]); err != nil {
 		return p, err
 	}
 	body := make([]byte, binary.BigEndian.Uint32(head[:]))
@@ -260,12 +274,8 @@ func newReport() (int, error) {
 	return fd, nil
 }
 
-func mapReport(fd int, write bool) (*report, error) {
-	prot := unix.PROT_READ
-	if write {
-		prot |= unix.PROT_WRITE
-	}
-	page, err := unix.Mmap(fd, 0, reportSize, prot, unix.MAP_SHARED)
+func mapReport(fd int) (*report, error) {
+	page, err := unix.Mmap(fd, 0, reportSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, err
 	}

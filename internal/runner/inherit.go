@@ -19,9 +19,10 @@ import (
 // ward is a run whose owner is the keeper's child, and what its keeper has of it should the owner
 // die.
 type ward struct {
-	id      longstop.RunID
+	id      longstop.RunID // empty for a standby
 	secret  []byte
 	owner   boundary.Identity
+	stream  *link           // to the owner, until it has answered
 	outputs [2]int          // reading ends, not read while the owner lives; -1: none
 	report  int             // of the gate; -1 once the work was exec'd
 	rec     longstop.Record // as the owner answered
@@ -74,6 +75,9 @@ func (k *keeper) sawEnd(exit boundary.Exit) {
 			return
 		}
 	}
+	if k.standbyEnded(exit.Identity) {
+		return
+	}
 	delete(k.adopted, exit.Identity)
 	for _, w := range k.wards {
 		if w.isMain(exit.Identity) {
@@ -101,6 +105,9 @@ func (k *keeper) adopt() {
 	owners := map[boundary.Identity]*ward{}
 	for _, w := range k.wards {
 		owners[w.owner] = w
+	}
+	for id, w := range k.standbys {
+		owners[id] = w
 	}
 	var dying []*ward // owners whose end we have not been told of, though their children are ours
 	for _, s := range children {
@@ -145,7 +152,7 @@ func whose(s boundary.Stat, candidates []*ward) []*ward {
 	mark := boundary.Mark(s.PID)
 	var inSession []*ward
 	for _, w := range candidates {
-		if w.id == mark {
+		if mark != "" && w.id == mark {
 			return []*ward{w}
 		}
 		if m := w.rec.Main; m != nil && m.SID == s.SID && s.Start >= m.StartTime {

@@ -25,12 +25,15 @@ type keeper struct {
 	folder *record.Folder
 	reaper *boundary.Reaper
 	socket *listener
-	clock  *alarm // for guard
+	clock  *alarm         // for guard
+	ended  chan os.Signal // SIGCHLD
 
 	mu       sync.Mutex
 	flights  map[string]*flight                 // submits in hand, by key hash
+	standbys map[boundary.Identity]*ward        // owners without a run
+	spare    *ward                              // the one of them that nobody waits for
 	wards    map[longstop.RunID]*ward           // runs whose owner is, or was, our child
-	freed    []*ward                            // runs that ended and released processes that are our children now
+	freed    []*ward                            // runs that ended, and standbys, of which children of ours are left
 	adopted  map[boundary.Identity]*child       // inherited children
 	strays   []boundary.Exit                    // the last that ended and were nobody's yet
 	custody  map[longstop.RunID]*custody        // runs that we answer for
@@ -71,11 +74,11 @@ func RunKeeper(args []string) int {
 		return exitNoAnswer // another keeper is there, or on its way out: whoever asked tries again
 	}
 	defer lock.Unlock()
-	k := &keeper{folder: folder, reaper: &boundary.Reaper{}, flights: map[string]*flight{}, wards: map[longstop.RunID]*ward{},
+	k := &keeper{folder: folder, reaper: &boundary.Reaper{}, flights: map[string]*flight{}, standbys: map[boundary.Identity]*ward{}, wards: map[longstop.RunID]*ward{},
 		adopted: map[boundary.Identity]*child{}, custody: map[longstop.RunID]*custody{}, vigils: map[longstop.RunID]bool{},
-		seen: map[longstop.RunID][]boundary.Stat{}, stirred: make(chan struct{}, 1)}
-	children, signals := make(chan os.Signal, 1), make(chan os.Signal, 4)
-	signal.Notify(children, unix.SIGCHLD)
+		seen: map[longstop.RunID][]boundary.Stat{}, stirred: make(chan struct{}, 1), ended: make(chan os.Signal, 1)}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(k.ended, unix.SIGCHLD)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
 	if k.socket, err = listen(folder.FD(), keeperSocket); err != nil {
 		return exitNoAnswer
@@ -87,7 +90,7 @@ func RunKeeper(args []string) int {
 		return exitNoAnswer
 	}
 	go k.receive(k.socket)
-	go k.watch(children, signals)
+	go k.watch(signals)
 	go k.guard()
 	k.succeed()
 	k.stay()
@@ -225,10 +228,10 @@ func (k *keeper) answer(l *link, a ask) {
 
 // watch takes note of children that end, and of signals. TERM does not end a keeper that has runs:
 // their owners heard it too, and their records come first.
-func (k *keeper) watch(children, signals <-chan os.Signal) {
+func (k *keeper) watch(signals <-chan os.Signal) {
 	for {
 		select {
-		case <-children:
+		case <-k.ended:
 			k.reap()
 		case <-signals:
 			k.mu.Lock()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -59,13 +58,10 @@ func RunOwner([]string) int {
 	if err != nil {
 		return exitNoAnswer
 	}
-	var given assignment
-	fds, err := keeper.receiveWith(&given, 5)
-	if err != nil {
-		return exitNoAnswer
+	o := &owner{reaper: &boundary.Reaper{}}
+	if err := o.standBy(keeper); err != nil {
+		return exitNoAnswer // the keeper went, or needs no owner
 	}
-	o := &owner{reaper: &boundary.Reaper{}, given: given, report: fds[4],
-		outputs: [2]int{fds[0], fds[2]}, inputs: [2]int{fds[1], fds[3]}}
 	fault.At("owner.assigned")
 	custody, answer := o.launch()
 	keeper.send(answer)
@@ -75,9 +71,23 @@ func RunOwner([]string) int {
 		return exitAnswered
 	}
 	o.given = assignment{} // the script, the environment's values
-	debug.FreeOSMemory()
+	boundary.Forget()
 	o.attend(custody, children, signals)
 	return exitAnswered
+}
+
+// standBy waits for a run. The gate is started as soon as one is on its way.
+func (o *owner) standBy(keeper *link) error {
+	if err := keeper.receive(&prepare{}); err != nil {
+		return err
+	}
+	o.gate, o.gateError = startGate(o.reaper)
+	fds, err := keeper.receiveWith(&o.given, 5)
+	if err != nil {
+		return err
+	}
+	o.report, o.outputs, o.inputs = fds[4], [2]int{fds[0], fds[2]}, [2]int{fds[1], fds[3]}
+	return nil
 }
 
 // becomeServant makes this process one of those that outlive whoever started them and see secrets:
@@ -105,6 +115,9 @@ type owner struct {
 	inputs  [2]int // writing ends
 	report  int
 
+	gate      *birth
+	gateError error
+
 	run    *record.Run
 	rec    longstop.Record
 	socket *listener
@@ -114,7 +127,7 @@ type owner struct {
 //
 //  1. The lock. The folder is read again under it: whoever had it before may have begun.
 //  2. "starting" is written, and the socket made by which the run can be stopped.
-//  3. The gate is started, and seen to stand where the workload will (start).
+//  3. The gate is put, and seen to stand, where the workload will be (start).
 //  4. "running" is written with the gate's identity, and both records are made durable by one flush.
 //     Before it, nothing of the work can have run; a power failure then leaves a claim whose run
 //     never started, with or without "starting".
@@ -176,11 +189,12 @@ func firstRecord(sub wire.Submit, by longstop.Writer) longstop.Record {
 func (o *owner) start() (*custody, verdict) {
 	settled := make(chan struct{})
 	go func() { o.run.Settle(); close(settled) }() // beside the gate's start, which takes as long
-	gate, failure := o.makeGate()
+	failure := o.placeGate()
 	<-settled
 	if failure != nil {
 		return nil, o.fail(failure)
 	}
+	gate := o.gate
 	if boundary.BootNow() > o.given.Submit.NotAfter {
 		gate.stream.close()
 		return nil, o.fail(&longstop.LaunchError{Step: "not_after", Message: "the time in which it might start has passed"})

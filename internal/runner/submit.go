@@ -4,8 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"syscall"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -52,10 +51,10 @@ func (k *keeper) submit(sub wire.Submit, from login) reply {
 // accept does the steps of a submit that are a keeper's.
 //
 //  1. A key that has something already is answered with that, and starts nothing.
-//  2. The run's folder is built, complete. Nothing leads to it yet.
+//  2. The run's folder is built, complete, while an owner stands by. Nothing leads to it yet.
 //  3. The key is claimed, create-only. From here on the run is accepted; whoever else claims the key
 //     is told of it.
-//  4. Its owner is started.
+//  4. The owner gets the run.
 func (k *keeper) accept(sub wire.Submit, from login) (reply, error) {
 	claim, err := k.folder.Find(sub.Key)
 	if err != nil {
@@ -73,23 +72,37 @@ func (k *keeper) accept(sub wire.Submit, from login) (reply, error) {
 	if err := inTime(sub); err != nil {
 		return reply{}, err
 	}
-	run, err := k.folder.Build(sub)
+	w, err := k.standBy()
 	if err != nil {
 		return reply{}, err
 	}
-	fault.At("submit.built")
-	claim, err = k.folder.Claim(run, sub.Key)
-	run.Close()
-	if err != nil {
-		return reply{}, err
-	}
-	fault.At("submit.claimed")
-	if !claim.Mine && !existing {
+	claim, err = k.claim(sub)
+	if err != nil || !claim.Mine && !existing {
+		k.putBack(w)
+		if err != nil {
+			return reply{}, err
+		}
 		return k.existing(claim, sub)
 	}
-	answer, err := k.begin(sub, from)
+	answer, err := k.begin(w, sub, from)
 	answer.Existing = existing
+	if err != nil {
+		go k.succeedTo(sub.RunID) // if nobody asks again
+	}
 	return answer, err
+}
+
+// claim does steps 2 and 3.
+func (k *keeper) claim(sub wire.Submit) (record.Claim, error) {
+	run, err := k.folder.Build(sub)
+	if err != nil {
+		return record.Claim{}, err
+	}
+	defer run.Close()
+	fault.At("submit.built")
+	claim, err := k.folder.Claim(run, sub.Key)
+	fault.At("submit.claimed")
+	return claim, err
 }
 
 // existing answers a submit whose key has something. No record and no error: it is this very run,
@@ -135,21 +148,21 @@ func inTime(sub wire.Submit) error {
 	return &longstop.Error{Code: longstop.CodeExpired, Message: "the submit is refused: " + late, Hint: "Nothing was started. Start again under a new key."}
 }
 
-// begin starts the owner of a run that is accepted and returns what it answers. Should it die
+// begin gives a run that is accepted to its owner and returns what that answers. Should it die
 // without a word, the keeper answers in its place, once it knows whether anything ran.
-func (k *keeper) begin(sub wire.Submit, from login) (reply, error) {
-	w, stream, err := k.startOwner(sub, from)
-	if err != nil {
-		go k.succeedTo(sub.RunID) // if nobody asks again
+func (k *keeper) begin(w *ward, sub wire.Submit, from login) (reply, error) {
+	if err := k.assign(w, sub, from); err != nil {
+		w.stream.close()
 		return reply{}, err
 	}
-	fault.At("submit.started")
+	fault.At("submit.assigned")
 	var said verdict
-	err = stream.receive(&said)
-	stream.close()
+	err := w.stream.receive(&said)
+	w.stream.close()
 	if err == nil {
 		fault.At("submit.answered")
 		k.began(w, said)
+		go k.spareOne()
 		if said.Error != nil {
 			return reply{}, said.Error
 		}
@@ -160,6 +173,44 @@ func (k *keeper) begin(sub wire.Submit, from login) (reply, error) {
 	}
 	<-w.gone
 	return k.afterOwner(w.id, w.custody)
+}
+
+// assign makes a run's pipes and gives it to an owner that stands by. From then on the keeper is
+// there to inherit it; an owner that is dead by now leaves a run of which nothing ran.
+func (k *keeper) assign(w *ward, sub wire.Submit, from login) error {
+	var inputs [2]int
+	for i := range inputs {
+		read, write, err := outputPipe()
+		if err != nil {
+			return err
+		}
+		w.outputs[i], inputs[i] = read, write
+		defer unix.Close(write)
+	}
+	report, err := newReport()
+	if err != nil {
+		return fmt.Errorf("make the gate's report: %w", err)
+	}
+	k.mu.Lock()
+	w.id, w.secret, w.report = sub.RunID, sub.Secret, report
+	if w.dead = k.standbys[w.owner] == nil; w.dead {
+		k.freed = slices.DeleteFunc(k.freed, func(f *ward) bool { return f == w })
+	}
+	delete(k.standbys, w.owner)
+	k.wards[w.id] = w
+	k.mu.Unlock()
+	given := assignment{StateDir: k.folder.Dir(), Submit: sub, Login: from}
+	err = w.stream.send(given, w.outputs[0], inputs[0], w.outputs[1], inputs[1], report)
+	if w.dead {
+		select {
+		case k.ended <- unix.SIGCHLD: // its end was seen before it was this run's: look again
+		default:
+		}
+	}
+	if err != nil && !errors.Is(err, unix.EPIPE) {
+		k.reaper.Signal(w.owner, unix.SIGKILL)
+	}
+	return nil
 }
 
 // began keeps what the owner answered, and lets go of what only a launch needs.
@@ -195,79 +246,4 @@ func (k *keeper) afterOwner(id longstop.RunID, c *custody) (reply, error) {
 		return reply{}, fmt.Errorf("the run's owner died: %w", err)
 	}
 	return reply{Record: raw}, nil
-}
-
-// startOwner makes a run's pipes and starts its owner.
-func (k *keeper) startOwner(sub wire.Submit, from login) (_ *ward, _ *link, err error) {
-	w := &ward{id: sub.RunID, secret: sub.Secret, gone: make(chan struct{}), report: -1, outputs: [2]int{-1, -1}}
-	born := false
-	defer func() {
-		if err != nil && !born {
-			w.close()
-		}
-	}()
-	var inputs [2]int
-	for i := range inputs {
-		read, write, err := outputPipe()
-		if err != nil {
-			return nil, nil, err
-		}
-		w.outputs[i], inputs[i] = read, write
-		defer unix.Close(write)
-	}
-	if w.report, err = newReport(); err != nil {
-		return nil, nil, fmt.Errorf("make the gate's report: %w", err)
-	}
-	stream, theirs, err := pair()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer theirs.Close()
-	if err := k.bear(w, theirs); err != nil {
-		stream.close()
-		return nil, nil, err
-	}
-	born = true // from here on its end is what closes what it has
-	given := assignment{StateDir: k.folder.Dir(), Submit: sub, Login: from}
-	if err := stream.send(given, w.outputs[0], inputs[0], w.outputs[1], inputs[1], w.report); err != nil && !errors.Is(err, unix.EPIPE) {
-		stream.close()
-		return nil, nil, fmt.Errorf("give the run to its owner: %w", err)
-	}
-	return w, stream, nil
-}
-
-// bear starts the owner's process. The keeper's lock is held meanwhile, so that its end is not seen
-// before it is known whose it is.
-func (k *keeper) bear(w *ward, stream *os.File) error {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer null.Close()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	w.owner, err = k.reaper.Start(func() (int, error) {
-		return syscall.ForkExec("/proc/self/exe", []string{"longstop-runner", "owner"}, &syscall.ProcAttr{
-			Env:   servantEnv(),
-			Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), stream.Fd()},
-			Sys:   &syscall.SysProcAttr{Setsid: true},
-		})
-	})
-	if err != nil {
-		return fmt.Errorf("start the run's owner: %w", err)
-	}
-	k.wards[w.id] = w
-	return nil
-}
-
-// outputPipe makes a pipe whose reading end is never waited at. Its room is larger than the usual
-// where the system allows: a workload then waits less often for us.
-func outputPipe() (read, write int, err error) {
-	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		return -1, -1, fmt.Errorf("make a pipe: %w", err)
-	}
-	unix.SetNonblock(fds[0], true)
-	unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, 256<<10)
-	return fds[0], fds[1], nil
 }
