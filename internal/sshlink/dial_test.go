@@ -255,6 +255,26 @@ func TestHostKeyKinds(t *testing.T) {
 	})
 }
 
+// TestHostCertificate: a server whose key is vouched for by an authority is known by that.
+func TestHostCertificate(t *testing.T) {
+	dialers(t, func(t *testing.T, d Dialer) {
+		dir := sshtest.ShortDir(t)
+		keygen(t, "-t", "ed25519", "-f", dir+"/ca")
+		keygen(t, "-t", "ecdsa", "-f", dir+"/host")
+		keygen(t, "-s", dir+"/ca", "-I", "box", "-h", "-n", "box,127.0.0.1", dir+"/host.pub")
+		s := sshtest.Start(t, sshtest.Options{Extra: []string{"HostKey " + dir + "/host", "HostCertificate " + dir + "/host-cert.pub"}})
+		ca, _ := os.ReadFile(dir + "/ca.pub")
+		l, err := d.Dial(t.Context(), configure(t, s, "HostKeyAlias box", "UserKnownHostsFile "+write(t, "known", "@cert-authority box "+string(ca))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if want := publicFP(t, dir+"/host.pub"); l.Facts().HostKey != want {
+			t.Errorf("host key %s, want %s", l.Facts().HostKey, want)
+		}
+	})
+}
+
 // TestConfigTrouble: a configuration that ssh does not take, and names that are none.
 func TestConfigTrouble(t *testing.T) {
 	dialers(t, func(t *testing.T, d Dialer) {

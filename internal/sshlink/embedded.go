@@ -217,7 +217,7 @@ func (l *login) config(ctx context.Context) (*ssh.ClientConfig, error) {
 		User: l.hop.first("user"),
 		Auth: []ssh.AuthMethod{ssh.PublicKeysCallback(l.keys.signers)},
 		// The algorithms of the keys we hold: a server with several keys is to show one of those.
-		HostKeyAlgorithms: known.HostKeyAlgorithms(name),
+		HostKeyAlgorithms: hostKeyAlgorithms(known, name),
 		HostKeyCallback: func(_ string, remote net.Addr, key ssh.PublicKey) error {
 			l.hostKey = key
 			l.hostErr = check(name, remote, key)

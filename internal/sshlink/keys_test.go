@@ -27,6 +27,16 @@ func keygen(t *testing.T, args ...string) {
 	}
 }
 
+// publicFP is the fingerprint of a key in a .pub file.
+func publicFP(t *testing.T, file string) string {
+	t.Helper()
+	key := readPublic(file)
+	if key == nil {
+		t.Fatalf("%s is no public key", file)
+	}
+	return ssh.FingerprintSHA256(key)
+}
+
 // testAgent serves keys on a socket until the test ends.
 func testAgent(t *testing.T, files ...string) string {
 	t.Helper()
@@ -74,17 +84,6 @@ func TestKeys(t *testing.T) {
 		public, _ := os.ReadFile(dir + "/rsa.pub")
 		own, _ := os.ReadFile(s.KeyPath + ".pub")
 		os.WriteFile(dir+"/allowed", append(public, own...), 0o600)
-		fp := func(file string) string {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			key, _, _, _, err := ssh.ParseAuthorizedKey(data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return ssh.FingerprintSHA256(key)
-		}
 		var strays []string
 		for i := range 7 {
 			strays = append(strays, fmt.Sprintf("%s/stray%d", dir, i))
@@ -97,9 +96,9 @@ func TestKeys(t *testing.T) {
 			lines []string
 			want  string
 		}{
-			"rsa file":            {[]string{"IdentityFile " + dir + "/rsa"}, fp(dir + "/rsa.pub")},
-			"rsa agent":           {[]string{"IdentityAgent " + testAgent(t, dir+"/rsa"), "IdentityFile " + dir + "/selector", "IdentitiesOnly yes"}, fp(dir + "/rsa.pub")},
-			"rsa certificate":     {[]string{"IdentityFile " + dir + "/certified"}, fp(dir + "/certified.pub")},
+			"rsa file":            {[]string{"IdentityFile " + dir + "/rsa"}, publicFP(t, dir+"/rsa.pub")},
+			"rsa agent":           {[]string{"IdentityAgent " + testAgent(t, dir+"/rsa"), "IdentityFile " + dir + "/selector", "IdentitiesOnly yes"}, publicFP(t, dir+"/rsa.pub")},
+			"rsa certificate":     {[]string{"IdentityFile " + dir + "/certified"}, publicFP(t, dir+"/certified.pub")},
 			"strays in the agent": {[]string{"IdentityAgent " + testAgent(t, strays...), "IdentitiesOnly yes"}, s.KeyFP},
 		} {
 			t.Run(name, func(t *testing.T) {

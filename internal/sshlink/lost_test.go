@@ -213,48 +213,10 @@ func via(t *testing.T, s *sshtest.Server, p *sshtest.Proxy) string {
 
 // silentServer accepts any command, prints "out" and closes the session without a status.
 func silentServer(t *testing.T) Target {
-	t.Helper()
-	dir := sshtest.ShortDir(t)
-	hostKey, err := loopback.WriteKey(dir + "/host")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := loopback.WriteKey(dir + "/id"); err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	config := &ssh.ServerConfig{PublicKeyCallback: func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) { return nil, nil }}
-	config.AddHostKey(hostKey)
-	go func() {
-		for {
-			c, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go serveSilently(c, config)
-		}
-	}()
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	os.WriteFile(dir+"/known", []byte("silent "+string(ssh.MarshalAuthorizedKey(hostKey.PublicKey()))), 0o600)
-	os.WriteFile(dir+"/config", fmt.Appendf(nil, "Host silent\n HostName 127.0.0.1\n Port %s\n HostKeyAlias silent\n"+
-		" IdentityFile %s/id\n IdentitiesOnly yes\n IdentityAgent none\n UserKnownHostsFile %s/known\n", port, dir, dir), 0o600)
-	return Target{Name: "silent", SSHConfig: dir + "/config"}
-}
-
-func serveSilently(c net.Conn, config *ssh.ServerConfig) {
-	_, channels, requests, err := ssh.NewServerConn(c, config)
-	if err != nil {
-		return
-	}
-	go ssh.DiscardRequests(requests)
-	for open := range channels {
+	return oddServer(t, func(open ssh.NewChannel) {
 		ch, requests, err := open.Accept()
 		if err != nil {
-			continue
+			return
 		}
 		go func() {
 			for r := range requests {
@@ -265,5 +227,35 @@ func serveSilently(c net.Conn, config *ssh.ServerConfig) {
 				}
 			}
 		}()
+	})
+}
+
+// oddServer logs anybody in and treats sessions as a test wants.
+func oddServer(t *testing.T, open func(ssh.NewChannel)) Target {
+	t.Helper()
+	dir := sshtest.ShortDir(t)
+	hostKey, err := loopback.WriteKey(dir + "/host")
+	if err != nil {
+		t.Fatal(err)
 	}
+	if _, err := loopback.WriteKey(dir + "/id"); err != nil {
+		t.Fatal(err)
+	}
+	config := &ssh.ServerConfig{PublicKeyCallback: func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) { return nil, nil }}
+	config.AddHostKey(hostKey)
+	addr := listen(t, func(c net.Conn) {
+		_, channels, requests, err := ssh.NewServerConn(c, config)
+		if err != nil {
+			return
+		}
+		go ssh.DiscardRequests(requests)
+		for ch := range channels {
+			open(ch)
+		}
+	})
+	_, port, _ := net.SplitHostPort(addr)
+	os.WriteFile(dir+"/known", []byte("odd "+string(ssh.MarshalAuthorizedKey(hostKey.PublicKey()))), 0o600)
+	os.WriteFile(dir+"/config", fmt.Appendf(nil, "Host odd\n HostName 127.0.0.1\n Port %s\n HostKeyAlias odd\n"+
+		" IdentityFile %s/id\n IdentitiesOnly yes\n IdentityAgent none\n UserKnownHostsFile %s/known\n", port, dir, dir), 0o600)
+	return Target{Name: "odd", SSHConfig: dir + "/config"}
 }

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -38,8 +39,8 @@ type master struct {
 	cmd         *exec.Cmd
 	child       *child
 	control     *control
-	loggedIn    int    // bytes of the log that are about the login
-	final       string // the log, once the master is gone and its files are
+	loggedIn    atomic.Int64 // bytes of the log that are about the login
+	final       string       // the log, once the master is gone and its files are
 }
 
 // startMaster runs ssh in a session of its own: an interrupt typed at our terminal is not for it,
@@ -175,7 +176,7 @@ func (m *master) text() string {
 // cut goes on at its new end.
 func (m *master) alive() error {
 	if info, err := os.Stat(m.log); err == nil && info.Size() > longestLog {
-		m.loggedIn = 0
+		m.loggedIn.Store(0)
 		os.Truncate(m.log, 0)
 	}
 	return m.control.alive()
@@ -186,7 +187,7 @@ func (m *master) lastWords(reason error) error {
 	if errors.Is(reason, errSilent) {
 		return fmt.Errorf("the ssh master gives %w", reason)
 	}
-	said := plainLines(m.final[min(m.loggedIn, len(m.final)):])
+	said := plainLines(m.final[min(int(m.loggedIn.Load()), len(m.final)):])
 	if len(said) > 0 {
 		return errors.New(said[len(said)-1])
 	}

@@ -72,7 +72,7 @@ func (d *OpenSSH) join(ctx context.Context, m *master, to Target) (Link, error) 
 		return nil, err
 	}
 	text := m.text()
-	m.loggedIn = len(text)
+	m.loggedIn.Store(int64(len(text)))
 	login := parseLog(text)
 	l := &link{name: to.Name, conn: conn, wire: wire, carrier: m, facts: login.facts(), places: newPlaces(d.MaxSessions),
 		pulse: newPulse(d.AliveInterval, d.AliveCountMax, m.alive)}

@@ -11,6 +11,10 @@ import (
 // meet the old one still counted.
 const settleTime = 10 * time.Millisecond
 
+// placePatience is how long an opening waits for a session to end that is about to. A background
+// process may hold one for as long as it likes.
+const placePatience = time.Second
+
 // places counts the sessions of one connection, so that the server is never asked for more than
 // it allows: a refused session does not just fail, it makes OpenSSH's master exit with the next
 // disconnect.
@@ -19,6 +23,7 @@ type places struct {
 	limit    int // taken at most
 	server   int // what the server is taken to allow, settling ones included
 	taken    int
+	ending   int // of those taken: the command is known to have ended, or was given up
 	settling int
 	lastEnd  time.Time
 	moved    chan struct{} // closed and made anew when one has settled
@@ -33,17 +38,22 @@ func newPlaces(limit int) *places {
 	return p
 }
 
-// take takes a place, waiting for one that settles; false: all are taken, or ctx ended.
+// take takes a place. Where none is free but one is about to be, it waits for that, a while;
+// false: sessions that go on have all of them, or ctx ended.
 func (p *places) take(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, placePatience)
+	defer cancel()
 	for {
 		p.mu.Lock()
-		full, settled, moved := p.taken >= p.limit, p.taken+p.settling < p.server, p.moved
-		if !full && settled {
+		free := p.taken < p.limit && p.taken+p.settling < p.server
+		hope := p.ending+p.settling > 0
+		moved := p.moved
+		if free {
 			p.taken++
 		}
 		p.mu.Unlock()
-		if full || settled {
-			return !full
+		if free || !hope {
+			return free
 		}
 		select {
 		case <-moved:
@@ -53,11 +63,19 @@ func (p *places) take(ctx context.Context) bool {
 	}
 }
 
-// leave gives back the place of a session that ended.
+// end notes that a session is about to end: its place will be free when the server says so.
+func (p *places) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ending++
+}
+
+// leave gives back the place of a session that ended, which was noted before.
 func (p *places) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.taken--
+	p.ending--
 	p.settling++
 	p.lastEnd = time.Now()
 	time.AfterFunc(settleTime, p.settle)

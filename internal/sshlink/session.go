@@ -66,6 +66,7 @@ func (s *session) settle(e Exit) {
 	defer s.mu.Unlock()
 	if s.exit == nil {
 		s.exit = &e
+		s.link.places.end()
 		close(s.known)
 	}
 }

@@ -8,10 +8,12 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/kevinburke/ssh_config"
 	"github.com/skeema/knownhosts"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/longstop/longstop"
 )
@@ -128,6 +130,25 @@ func (s settings) knownHosts() (*knownhosts.HostKeyDB, error) {
 			Hint: "mend the line it names"}
 	}
 	return db, nil
+}
+
+// hostKeyAlgorithms asks a server for one of the keys that are known of it. What an authority has
+// signed may be of any kind, not only the authority's own.
+func hostKeyAlgorithms(known *knownhosts.HostKeyDB, name string) []string {
+	var algorithms []string
+	for _, key := range known.HostKeys(name) {
+		if key.Cert {
+			algorithms = []string{ssh.CertAlgoED25519v01, ssh.CertAlgoECDSA256v01, ssh.CertAlgoECDSA384v01,
+				ssh.CertAlgoECDSA521v01, ssh.CertAlgoRSASHA512v01, ssh.CertAlgoRSASHA256v01}
+			break
+		}
+	}
+	for _, a := range known.HostKeyAlgorithms(name) {
+		if !slices.Contains(algorithms, a) {
+			algorithms = append(algorithms, a)
+		}
+	}
+	return algorithms
 }
 
 func isFile(path string) bool {

@@ -48,8 +48,9 @@ func (t *transcript) debug(line string) {
 	switch {
 	case strings.HasPrefix(line, "Connecting to "):
 		// Connecting to 127.0.0.1 [127.0.0.1] port 22.
-		words := strings.Fields(strings.TrimSuffix(line, "."))
-		t.host, t.port = words[2], words[len(words)-1]
+		if words := strings.Fields(strings.TrimSuffix(line, ".")); len(words) > 2 {
+			t.host, t.port = words[2], words[len(words)-1]
+		}
 	case strings.HasPrefix(line, "Executing proxy command: "):
 		t.proxied = true
 		if words := strings.Fields(line); strings.Contains(line, " -W ") { // ProxyJump is ssh -W … NAME
@@ -61,6 +62,10 @@ func (t *transcript) debug(line string) {
 		_, t.software, _ = strings.Cut(line, "remote software version ")
 	case strings.HasPrefix(line, "Server host key: ") && t.hostKey == "":
 		// The first: before it nobody but ssh and its configuration could have written one.
+		t.keyType, t.hostKey = lastFingerprint(line)
+	case strings.HasPrefix(line, "Server host certificate: ") && t.hostKey == "":
+		// Server host certificate: TYPE SHA256:…, serial 0 ID "…" CA TYPE SHA256:… valid forever
+		line, _, _ = strings.Cut(line, ",")
 		t.keyType, t.hostKey = lastFingerprint(line)
 	case strings.HasPrefix(line, "Offering public key: "):
 		t.offered++
@@ -118,13 +123,13 @@ func plainLines(text string) []string {
 }
 
 func plainLine(line string) (string, bool) {
-	line = strings.TrimSpace(line)
+	line = strings.TrimSpace(printable(line))
 	switch {
 	case line == "", strings.HasPrefix(line, "debug"), strings.HasPrefix(line, "Transferred: "),
 		strings.HasPrefix(line, "Bytes per second: "), strings.Trim(line, "@") == "":
 		return "", false
 	}
-	return printable(line), true
+	return line, true
 }
 
 // printable keeps a line that others wrote from acting on a terminal.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -63,11 +64,21 @@ func (s *Server) trySSHD(ctx context.Context, sshd string, o Options) error {
 	cmd := exec.Command(sshd, "-D", "-e", "-f", config)
 	cmd.Stdout, cmd.Stderr = log, log // a file: sessions inherit it, and must hold up nobody
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	dieWithUs(cmd.SysProcAttr)
+	started, exited := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // whose end would be taken for ours
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			cmd.Wait()
+		}
+		close(exited)
+	}()
+	if err := <-started; err != nil {
 		return fmt.Errorf("start sshd: %w", err)
 	}
-	exited := make(chan struct{})
-	go func() { cmd.Wait(); close(exited) }()
 	s.stop = sync.OnceValue(func() error { return endTree(cmd.Process, exited) })
 	s.Software, err = awaitBanner(ctx, s.Addr, exited)
 	if err != nil {
