@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -51,6 +52,9 @@ foreground and writes its log to standard error. TERM ends it; runs go on withou
 	if err := run(starter); err != nil {
 		starter.failed(err)
 		fmt.Fprintln(os.Stderr, "longstopd:", err)
+		if known := (*longstop.Error)(nil); errors.As(err, &known) && known.Hint != "" {
+			fmt.Fprintln(os.Stderr, " ", known.Hint)
+		}
 		os.Exit(longstop.ExitOurs)
 	}
 }

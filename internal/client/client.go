@@ -48,7 +48,7 @@ func (c *Client) connect(ctx context.Context) (net.Conn, error) {
 }
 
 func absent(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOTDIR)
 }
 
 func dialError(err error, home Home) error {
