@@ -16,7 +16,7 @@ func (h *host) mind() {
 			failures = 0
 			continue
 		}
-		ch, err := h.reach(h.ctx, nil)
+		ch, err := h.reach(h.ctx, nil, func() {})
 		if err != nil {
 			h.letGo()
 			h.pause(reconcile.Backoff(failures, h.seed()))
@@ -69,7 +69,7 @@ func (h *host) pause(d time.Duration) {
 // attend is with a live channel until it ends, or has been idle for long enough.
 func (h *host) attend(ch *channel) {
 	h.lookAll(ch)
-	round, leases, looks, collects := time.Now(), time.Now(), time.Now().Add(lookEvery), time.Now().Add(collectEvery)
+	leases, looks, collects := time.Now(), time.Now().Add(lookEvery), time.Now().Add(collectEvery)
 	for h.ctx.Err() == nil && ch.live() {
 		now := time.Now()
 		if !now.Before(looks) {
@@ -85,7 +85,7 @@ func (h *host) attend(ch *channel) {
 			h.renew(ch)
 			leases = now.Add(every)
 		}
-		round = now.Add(h.round(h.ctx, ch, h.undecided()))
+		round := now.Add(h.round(h.ctx, ch, h.undecided()))
 		if h.idle(ch) {
 			return
 		}

@@ -58,7 +58,7 @@ func (s *session) serve(requests <-chan *ssh.Request) {
 		case "exec":
 			var exec struct{ Command string }
 			if !s.started && ssh.Unmarshal(r.Payload, &exec) == nil {
-				ok = s.start(exec.Command, r)
+				s.start(exec.Command, r)
 				continue // start has answered
 			}
 		}

@@ -46,7 +46,7 @@ func seal(kind string, sequence uint64, body []byte) []byte {
 // unseal returns what seal was given. The body aliases data. Errors are errTorn and, for a newer
 // version's envelope, longstop.CodeVersionMismatch.
 func unseal(kind string, data []byte) (sequence uint64, body []byte, err error) {
-	line, rest, ok := bytes.Cut(data[:min(len(data), envelopeLength)], []byte{'\n'})
+	line, _, ok := bytes.Cut(data[:min(len(data), envelopeLength)], []byte{'\n'})
 	words := bytes.Split(line, []byte{' '})
 	if !ok || len(words) < 2 || string(words[0]) != kind {
 		return 0, nil, errTorn
@@ -63,7 +63,7 @@ func unseal(kind string, data []byte) (sequence uint64, body []byte, err error) 
 	}
 	sequence, errSequence := strconv.ParseUint(string(words[2]), 10, 64)
 	length, errLength := strconv.ParseUint(string(words[3]), 10, 31)
-	rest = data[len(line)+1:]
+	rest := data[len(line)+1:]
 	if errSequence != nil || errLength != nil || uint64(len(rest)) < length+1 || rest[length] != '\n' {
 		return 0, nil, errTorn
 	}

@@ -40,7 +40,7 @@ func EnsureKeeper(ctx context.Context, f *record.Folder) error {
 		return err
 	}
 	var heard reply
-	if err := l.send(ask{Verb: askHold}); err == nil {
+	if err = l.send(ask{Verb: askHold}); err == nil {
 		err = within(ctx, l, func() error { return l.receive(&heard) })
 	}
 	if err != nil {

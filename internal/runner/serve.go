@@ -47,14 +47,14 @@ func serve(host *host, in io.Reader, stdout io.Writer) int {
 	case <-done:
 	case <-time.After(goodbye):
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	if !errors.Is(err, io.EOF) {
 		os.Stderr.WriteString("longstop-runner serve: " + err.Error() + "\n")
 		return exitNoAnswer
 	}
 	return exitAnswered
 }
 
-// read takes requests until the channel ends or cannot be understood any more.
+// read takes requests until the channel ends (io.EOF) or cannot be understood any more.
 func (s *server) read(ctx context.Context, frames *wire.Reader, inHand *sync.WaitGroup) error {
 	for {
 		nonce, body, err := frames.Next()
