@@ -124,8 +124,13 @@ func (k *keeper) adopt() {
 	}
 	k.forgetFreed()
 	for _, s := range children {
-		if owners[s.Identity] == nil && k.adopted[s.Identity] == nil {
+		c := k.adopted[s.Identity]
+		switch {
+		case owners[s.Identity] != nil:
+		case c == nil:
 			k.adopted[s.Identity] = &child{s, whose(s, k.candidates(dying))}
+		case len(c.of) > 1: // in the middle of an exec it shows no mark: it may by now
+			c.stat, c.of = s, whose(s, c.of)
 		}
 	}
 }
