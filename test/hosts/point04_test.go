@@ -113,13 +113,20 @@ func (l *lane) batch(t *testing.T, name string, blows int, random *rand.Rand) {
 	}
 	all.Wait()
 	began := time.Now()
+	actions := l.settle(t, lives)
 	for _, life := range lives {
-		life.command.end(t, time.Minute)
-		if life.canceller != nil {
-			life.canceller.end(t, time.Minute)
+		for _, r := range []*running{life.command, life.canceller} {
+			if r == nil {
+				continue
+			}
+			select {
+			case <-r.ended:
+			case <-time.After(10 * time.Second):
+				t.Fatalf("%s, %s killed: it is over, and a command goes on: longstop %s\nstderr: %s\n%s", life, l.victim,
+					strings.Join(r.args, " "), r.stderr, pretty(actions[life.key]))
+			}
 		}
 	}
-	actions := l.settle(t, lives)
 	l.slowest = max(l.slowest, time.Since(began))
 	l.lives = append(l.lives, lives...)
 	w := witness{l.victim, l.in, l.in.marked()}
@@ -188,9 +195,8 @@ func (l *lane) settle(t *testing.T, lives []*life) map[string]longstop.Action {
 			if a.Launch.State == longstop.LaunchRejected || a.Workload.State.Final() {
 				continue
 			}
-			open += life.String() + "\n" + pretty(a)
-			stray := life.cancels && a.Cancel.State == longstop.CancelNone || a.Workload.State == longstop.WorkloadOrphaned
-			if stray && !cancelled[life.key] && l.started(a) {
+			open += fmt.Sprintf("%s\nits command said: %s\n%s\n", life, life.command.stderr, pretty(a))
+			if !cancelled[life.key] && life.abandoned(a) {
 				cancelled[life.key] = true
 				l.g.longstop(t, "cancel", string(a.ID))
 			}
@@ -203,8 +209,6 @@ func (l *lane) settle(t *testing.T, lives []*life) map[string]longstop.Action {
 		}
 	}
 }
-
-func (l *lane) started(a longstop.Action) bool { return a.Launch.State == longstop.LaunchAccepted }
 
 // all are the newest actions, by their keys.
 func (l *lane) all(t *testing.T) map[string]longstop.Action {

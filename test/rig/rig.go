@@ -251,6 +251,18 @@ func (h *Host) Down(t testing.TB) {
 	delete(machine.hosts, h.Name)
 }
 
+// PID is the host's PID 1 as this machine numbers it. The host's processes descend from it, and its
+// files are under /proc/PID/root.
+func (h *Host) PID(t testing.TB) int {
+	t.Helper()
+	out, err := run(context.Background(), "pid", h.Name)
+	pid, notNumber := strconv.Atoi(strings.TrimSpace(out))
+	if err = errors.Join(err, notNumber); err != nil {
+		t.Fatalf("rig pid %s: %v\n%s", h.Name, err, out)
+	}
+	return pid
+}
+
 // Exec runs a command on the host as root, past SSH, and returns its standard output. It works
 // while the link is cut or the host is frozen.
 func (h *Host) Exec(t testing.TB, argv ...string) string {
