@@ -47,6 +47,8 @@ func (a *app) errorStatus(e *longstop.Error) int {
 	switch {
 	case !known:
 		return longstop.ExitOurs
+	case a.rejected && exit.Exit == longstop.ExitUnknown:
+		return longstop.ExitNotStarted
 	case a.verb == "run":
 		return exit.Exit
 	case a.verb == "wait" && (exit.Exit == longstop.ExitUnknown || exit.Exit == longstop.ExitStillRunning):

@@ -31,10 +31,13 @@ type app struct {
 
 	json bool // the verb was asked for JSON: errors are JSON too
 
-	// begun and of say, for an error's last line, what the call had done: nothing yet, or asked for
+	// begun and verb say, for an error's last line, what the call had done: nothing yet, or asked for
 	// an action to be run.
 	verb  string
 	begun bool
+	// rejected: the error is about an action of which nothing was or will be started, whatever its
+	// code means of others.
+	rejected bool
 }
 
 // status ends the command with an exit status and no words: they were said.

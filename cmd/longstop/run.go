@@ -367,6 +367,7 @@ func (a *app) ranTo(ctx context.Context, f *follower, action *longstop.Action, e
 		return status(longstop.ExitStillRunning)
 	}
 	if err != nil {
+		a.rejected = action != nil && action.Launch.State == longstop.LaunchRejected
 		if a.json && longstop.CodeOf(err) != longstop.CodeKeyConflict { // whose action is another request's
 			a.json = !a.printAction(ctx, f.client, err)
 		}
