@@ -243,6 +243,26 @@ func TestRefusedSession(t *testing.T) {
 	})
 }
 
+// TestChurn: eight at a time, one after the other, on a server that allows ten: no caller meets a
+// refusal, though sshd counts a session a little longer than its client does.
+func TestChurn(t *testing.T) {
+	eachServer(t, sshtest.Options{}, func(t *testing.T, d Dialer, s *sshtest.Server) {
+		l := dial(t, d, s)
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for i := range 20 {
+					r, err := Run(t.Context(), l, fmt.Sprintf("exit %d", i), nil, 1)
+					if err != nil || r.Exit != (Exit{State: longstop.SSHExited, Status: i}) {
+						t.Errorf("%+v, %v", r.Exit, err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
 // TestHeldOpen: a background process that inherited an output holds the channel, not the status
 // (C001, C002); giving the channel up works at once, and its place stays taken on the server.
 func TestHeldOpen(t *testing.T) {

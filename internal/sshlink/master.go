@@ -47,10 +47,7 @@ type master struct {
 // and it has no terminal to ask anything at. Its stderr is a file: whoever inherits that (a
 // ProxyCommand, a jump host's ssh) holds up nobody.
 func startMaster(dir, path string, args []string, to Target) (*master, error) {
-	sum := sha256.Sum256([]byte(to.Name + "\x00" + to.SSHConfig))
-	var random [3]byte
-	rand.Read(random[:])
-	name := hex.EncodeToString(append(sum[:3:3], random[:]...))
+	name := masterName(to)
 	m := &master{socket: filepath.Join(dir, name+socketSuffix), log: filepath.Join(dir, name+logSuffix)}
 	log, err := os.OpenFile(m.log, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -69,6 +66,20 @@ func startMaster(dir, path string, args []string, to Target) (*master, error) {
 	}
 	m.child = watchChild(m.cmd)
 	return m, nil
+}
+
+// masterName is short, since a socket's path is, and the same in its first half for one target.
+func masterName(to Target) string {
+	sum := sha256.Sum256([]byte(to.Name + "\x00" + to.SSHConfig))
+	var random [3]byte
+	rand.Read(random[:])
+	return hex.EncodeToString(append(sum[:3:3], random[:]...))
+}
+
+// isMasterName tells a master's files from others that a folder may hold.
+func isMasterName(name string) bool {
+	_, err := hex.DecodeString(name)
+	return err == nil && len(name) == nameBytes
 }
 
 var errMasterExited = errors.New("ssh ended")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -168,9 +169,15 @@ func (d *OpenSSH) Sweep(ctx context.Context) error {
 	if err := checkDir(d.Dir); err != nil {
 		return err
 	}
-	logs, err := filepath.Glob(filepath.Join(d.Dir, "*"+logSuffix))
+	entries, err := os.ReadDir(d.Dir)
 	if err != nil {
 		return err
 	}
-	return sweep(ctx, d.Dir, logs)
+	var names []string
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), logSuffix); ok && isMasterName(name) {
+			names = append(names, filepath.Join(d.Dir, name))
+		}
+	}
+	return sweep(ctx, names)
 }

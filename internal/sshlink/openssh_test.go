@@ -202,13 +202,17 @@ func TestSweep(t *testing.T) {
 			if c.stopped {
 				syscall.Kill(pid, syscall.SIGSTOP)
 			}
+			other := filepath.Join(d.Dir, "daemon.log")
+			if err := os.WriteFile(other, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
 			within(t, 6*time.Second, "sweeping", func() {
 				if err := d.Sweep(t.Context()); err != nil {
 					t.Error(err)
 				}
 			})
-			if got := files(t, d.Dir); len(got) != 0 {
-				t.Errorf("left behind: %v", got)
+			if got := files(t, d.Dir); len(got) != 1 || got[0] != "daemon.log" {
+				t.Errorf("left: %v", got)
 			}
 			sshtest.Eventually(t, "the master is gone", func() bool { return isGone(pid) })
 		})

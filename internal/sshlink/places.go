@@ -8,7 +8,7 @@ import (
 
 // settleTime is how long a place is kept after its session's end. sshd frees its own only when it
 // has handled our close and come round its loop; a new session asked for in the same breath would
-// meet the old one still counted.
+// meet the old one still counted. A busy sshd may take longer: then Exec tries again.
 const settleTime = 10 * time.Millisecond
 
 // placePatience is how long an opening waits for a session to end that is about to. A background

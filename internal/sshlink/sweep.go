@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -14,10 +13,10 @@ import (
 // sweep ends masters whose gateway is gone. Each is known by its log, which was made first. It is
 // asked over its socket; one that has none yet, or does not answer, is known to the kernel: only
 // it and what it started hold that log, in a folder of our own, open.
-func sweep(ctx context.Context, dir string, logs []string) error {
+func sweep(ctx context.Context, names []string) error {
 	var errs []error
-	for _, log := range logs {
-		name := strings.TrimSuffix(log, logSuffix)
+	for _, name := range names {
+		log := name + logSuffix
 		askLeftover(ctx, name+socketSuffix)
 		if err := endHolders(ctx, log); err != nil {
 			errs = append(errs, fmt.Errorf("end the ssh master of %s: %w", filepath.Base(log), err))
