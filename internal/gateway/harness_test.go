@@ -60,6 +60,7 @@ type bench struct {
 	config string // ssh_config that goes through the proxy
 	shift  time.Duration
 	beat   time.Duration
+	idle   time.Duration
 
 	*gateway.Gateway
 	store *sqlite.Store
@@ -99,7 +100,7 @@ func (b *bench) start() {
 		Store:   b.store,
 		Dialers: map[string]sshlink.Dialer{"openssh": b.tap},
 		Runners: &gateway.FolderRunners{FS: os.DirFS(dir), Where: dir},
-		Clock:   clock{b.shift}, Home: b.home, Name: "test", Heartbeat: b.beat,
+		Clock:   clock{b.shift}, Home: b.home, Name: "test", Heartbeat: b.beat, Idle: b.idle,
 	})
 	b.must(err)
 	g, store := b.Gateway, b.store

@@ -69,7 +69,7 @@ func (r *outputReader) read(ctx context.Context) (wire.OutputAnswer, error) {
 		case !goneQuiet(err) || left <= 0:
 			return answer, err
 		}
-		r.silent()
+		r.silent(time.Now())
 		pause := min(250*time.Millisecond<<min(tries, 3), left)
 		select {
 		case <-ctx.Done():
@@ -82,10 +82,7 @@ func (r *outputReader) read(ctx context.Context) (wire.OutputAnswer, error) {
 // once asks once, over the present channel or a new one.
 func (r *outputReader) once(ctx context.Context) (answer wire.OutputAnswer, err error) {
 	left := time.Until(r.until)
-	// An outage is told while it lasts, not at its end.
-	told := time.AfterFunc(quietFor, r.silent)
-	ch, err := r.h.connect(ctx, r.note)
-	told.Stop()
+	ch, err := r.h.connectPatiently(ctx, r.note, func() { r.silent(time.Now()) }) // told while it lasts
 	if err != nil {
 		return answer, err
 	}
@@ -93,6 +90,9 @@ func (r *outputReader) once(ctx context.Context) (answer wire.OutputAnswer, err 
 	ask.WaitMS = max(min(left, pollWithin), 0).Milliseconds()
 	got, err := ch.ask(ctx, wire.VerbOutput, ask, pollWithin+answerWithin)
 	if err != nil {
+		if goneQuiet(err) {
+			r.silent(time.Now().Add(-ch.silence()))
+		}
 		return answer, err
 	}
 	if err := got.read(&answer); err != nil {
@@ -114,13 +114,14 @@ func goneQuiet(err error) bool {
 	return false
 }
 
-// silent notes an outage, and tells a reader of it when it has lasted a while.
-func (r *outputReader) silent() {
+// silent notes an outage that began at a time, if none was noted yet, and tells a reader of it when
+// it has lasted a while.
+func (r *outputReader) silent(began time.Time) {
 	h, now := r.h, time.Now()
 	h.mu.Lock()
 	o := h.outages[r.a.ID]
 	if o.since.IsZero() {
-		o.since = now
+		o.since = began
 	}
 	tell := r.note != nil && now.Sub(o.since) >= quietFor && now.Sub(o.told) >= toldEvery
 	if tell {

@@ -4,7 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -172,4 +174,60 @@ func TestReconcileNeverStartsWork(t *testing.T) {
 		t.Errorf("reconciling sent a submit")
 	}
 	b.cancel(a.ID, nil)
+}
+
+// TestServeKilled: C025. The runner's serve process dies on the host. The run has another owner: it
+// goes on, and is seen again over the next channel.
+func TestC025ServeKilled(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	gate := filepath.Join(sshtest.ShortDir(t), "go")
+	a := b.run(script("while [ ! -e " + gate + " ]; do sleep 0.05; done; exit 4"))
+	hosts, err := b.Hosts(t.Context())
+	b.must(err)
+	b.must(syscall.Kill(processOf(t, hosts[0].Runner, "serve"), syscall.SIGKILL))
+	b.until(a.ID, "seen over a new channel", func(a longstop.Action) bool {
+		return a.Alive == longstop.AliveYes && b.tap.count(wire.VerbWatch) > 1
+	})
+	b.must(os.WriteFile(gate, nil, 0o600))
+	if a = b.wait(a.ID); a.Outcome != longstop.OutcomeFailed || *a.Workload.Result.ExitCode != 4 || a.SSHCommand.Status != nil {
+		t.Errorf("%s", pretty(a))
+	}
+}
+
+// TestIdle: a channel that nothing needs is closed, and made again when something does.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	b.stop()
+	b.idle = 100 * time.Millisecond
+	b.start()
+	b.wait(b.run(script("true")).ID)
+	name := b.home + "/ssh"
+	sshtest.Eventually(t, "the connection is closed", func() bool {
+		sockets, _ := filepath.Glob(name + "/*")
+		return !slices.ContainsFunc(sockets, func(s string) bool {
+			info, err := os.Lstat(s)
+			return err == nil && info.Mode()&os.ModeSocket != 0
+		})
+	})
+	if a := b.wait(b.run(script("true")).ID); a.Outcome != longstop.OutcomeSucceeded {
+		t.Errorf("%s", pretty(a))
+	}
+}
+
+// processOf finds the one process with exactly these arguments.
+func processOf(t *testing.T, argv ...string) int {
+	t.Helper()
+	want := strings.Join(argv, "\x00") + "\x00"
+	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range names {
+		if got, _ := os.ReadFile(name); string(got) == want {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+			must(t, err)
+			return pid
+		}
+	}
+	t.Fatalf("no process %q", argv)
+	return 0
 }
