@@ -47,6 +47,21 @@ func (p process) kill() {
 	}
 }
 
+// naming finds the processes of whose arguments one holds the text: the keeper of a state folder
+// names it, and lets nobody but root read its environment.
+func naming(text string) (found []process) {
+	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range lines {
+		if line, err := os.ReadFile(path); err == nil && bytes.Contains(line, []byte(text)) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			if p, ok := look(pid); ok {
+				found = append(found, p)
+			}
+		}
+	}
+	return found
+}
+
 // tagged finds the processes whose environment holds name=value.
 func tagged(name, value string) (found []process) {
 	entry := []byte(name + "=" + value)

@@ -268,10 +268,12 @@ func (s *stage) clear() error {
 	if s.server != nil {
 		errs = append(errs, s.server.Stop())
 	}
-	left := func() (bool, error) { return len(tagged(tagEnv, s.tag)) == 0, nil }
-	if err := until(ctx, "the end of its processes", 5*time.Second, left); err != nil {
+	left := func() []process { return append(tagged(tagEnv, s.tag), naming(s.dir)...) }
+	if err := until(ctx, "the end of its processes", 10*time.Second, func() (bool, error) { return len(left()) == 0, nil }); err != nil {
+		for _, p := range left() {
+			errs = append(errs, fmt.Errorf("still alive at the end: %d %s", p.pid, p.command))
+		}
 		for _, p := range tagged(tagEnv, s.tag) {
-			errs = append(errs, fmt.Errorf("still alive at the end, killed: %d %s", p.pid, p.command))
 			p.kill()
 		}
 	}
