@@ -225,6 +225,68 @@ func TestUnreachableHostIsAskedAgainFromTheSameByte(t *testing.T) {
 	}
 }
 
+// Whole blocks are asked for ahead; they arrive in order, each once, and the end is the end.
+func TestLongOutputArrivesInOrder(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.piece = block
+	f.action.Launch.State, f.action.Workload.State = longstop.LaunchAccepted, longstop.WorkloadRunning
+	want := make([]byte, 7*block+12345)
+	for i := range want {
+		want[i] = byte(i * 7 >> 3)
+	}
+	f.out["stdout"] = append([]byte(nil), want[:5*block]...)
+	c, _ := serve(t, f)
+	stream, err := c.Follow(t.Context(), "0001", client.Offsets{Stderr: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	var got []byte
+	for {
+		e, err := stream.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind != longstop.FollowStdout {
+			continue
+		}
+		if e.Offset != int64(len(got)) {
+			t.Fatalf("at %d after %d bytes", e.Offset, len(got))
+		}
+		got = append(got, e.Data...)
+		if len(got) == 5*block { // the run goes on only now: what was asked for ahead waits for it
+			f.write("stdout", string(want[5*block:6*block-1]))
+			f.write("stdout", string(want[6*block-1:]))
+			f.finish(0)
+		}
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%d bytes, want %d, or others", len(got), len(want))
+	}
+}
+
+func TestUnreadableOutputIsSaid(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.action.Launch.State, f.action.Workload.State, f.torn = longstop.LaunchAccepted, longstop.WorkloadRunning, true
+	f.out["stdout"] = []byte("abc")
+	c, _ := serve(t, f)
+	stream, err := c.Follow(t.Context(), "0001", client.Offsets{Stderr: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	f.finish(0)
+	out, actions, err := collect(t, stream)
+	if err != nil || out["note"] != "stdout could not be read further: torn\n" || !actions[len(actions)-1].Settled() {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
 func TestRefusedRunEndsInItsError(t *testing.T) {
 	t.Parallel()
 	f := newFake()

@@ -26,11 +26,12 @@ type fake struct {
 	run    func(ctx context.Context, told gateway.Told) error
 	cancel func(note func(string)) error
 	enrol  func(note func(string)) (longstop.Host, error)
-	panics bool
+	torn   bool
+	piece  int
 }
 
 func newFake() *fake {
-	f := &fake{out: map[string][]byte{}}
+	f := &fake{out: map[string][]byte{}, piece: 5}
 	f.changed = sync.NewCond(&f.mu)
 	f.action = longstop.Action{ID: "act_0000000TEST0001", Revision: 1, Host: "h1", CreatedAt: longstop.At(time.Unix(1700000000, 0)),
 		Request: longstop.Request{Argv: []string{"true"}, Lifetime: longstop.Leased, Effect: longstop.EffectOnce, LeaseS: 120},
@@ -176,12 +177,12 @@ func (f *fake) Output(ctx context.Context, id, stream string, offset int64, max 
 		return wire.OutputAnswer{}, err
 	}
 	f.await(ctx, func() bool { return int64(len(f.out[stream])) > offset || f.action.Settled() })
-	if f.panics {
+	if f.torn {
 		return wire.OutputAnswer{}, &longstop.Error{Code: longstop.CodeUnreadable, Message: "torn"}
 	}
 	data := f.out[stream][min(offset, int64(len(f.out[stream]))):]
-	if len(data) > 5 { // in small pieces, so that there are several
-		data = data[:5]
+	if len(data) > f.piece { // in pieces, so that there are several
+		data = data[:f.piece]
 	}
 	total := int64(len(f.out[stream]))
 	return wire.OutputAnswer{Offset: offset, Data: append([]byte(nil), data...), Total: total,

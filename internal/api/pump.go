@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/wire"
 )
 
 // pumps carry a run's output streams into its follow stream, each from its own offset.
@@ -84,14 +85,16 @@ func (p *pump) final() bool {
 	return p.total >= 0
 }
 
-// carry reads the stream to its end. That a host does not answer is seen in the action; a host that does not answer is asked again from the same
-// byte while the run may go on; once the run is known to be final, the output that cannot be
-// read is left for `logs`, and said.
+// carry reads the stream to its end. That a host does not answer is seen in the action; a host that
+// does not is asked again from the same byte while the run may go on. Once the run is known to be
+// final, the output that cannot be read is left for `logs`, and said.
 func (f *follower) carry(id string, p *pump) {
 	defer p.stop()
+	ahead := &readAhead{f: f, id: id, p: p}
+	defer ahead.drop()
 	offset, retry := p.offset, pause{}
 	for {
-		answer, err := f.server.gateway.Output(p.ctx, id, string(p.kind), offset, 0, longPoll, nil)
+		answer, err := ahead.read(offset)
 		if p.ctx.Err() != nil {
 			return
 		}
@@ -115,4 +118,70 @@ func (f *follower) carry(id string, p *pump) {
 			return
 		}
 	}
+}
+
+const (
+	block  = 1 << 20 // bytes asked for at once, the most that a host gives
+	inWork = 3       // blocks of a stream that are asked for at once, while it is read in whole ones
+)
+
+// readAhead asks for the blocks behind the one that is waited for, as long as blocks come whole: host,
+// link and gateway then work at the same time. What was asked for ahead of a short block is dropped: the
+// stream's next byte comes first.
+type readAhead struct {
+	f     *follower
+	id    string
+	p     *pump
+	queue []*fetch // of neighbouring offsets
+	whole bool     // the last block was
+}
+
+// fetch is one block that is being asked for.
+type fetch struct {
+	offset int64
+	stop   context.CancelFunc
+	done   chan struct{}
+	answer wire.OutputAnswer
+	err    error
+}
+
+func (r *readAhead) read(offset int64) (wire.OutputAnswer, error) {
+	if len(r.queue) > 0 && r.queue[0].offset != offset {
+		r.drop()
+	}
+	next := offset + int64(len(r.queue))*block
+	for len(r.queue) == 0 || r.whole && len(r.queue) < inWork {
+		r.queue = append(r.queue, r.ask(next))
+		next += block
+	}
+	first := r.queue[0]
+	<-first.done
+	first.stop()
+	r.queue = r.queue[1:]
+	r.whole = first.err == nil && len(first.answer.Data) == block && !first.answer.End
+	if !r.whole {
+		r.drop()
+	}
+	return first.answer, first.err
+}
+
+func (r *readAhead) ask(offset int64) *fetch {
+	ctx, stop := context.WithCancel(r.p.ctx)
+	one := &fetch{offset: offset, stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(one.done)
+		one.answer, one.err = r.f.server.gateway.Output(ctx, r.id, string(r.p.kind), offset, block, longPoll, nil)
+	}()
+	return one
+}
+
+// drop ends what is asked for ahead, and waits until it has.
+func (r *readAhead) drop() {
+	for _, one := range r.queue {
+		one.stop()
+	}
+	for _, one := range r.queue {
+		<-one.done
+	}
+	r.queue = nil
 }
