@@ -1,6 +1,7 @@
 package sshlink
 
 import (
+	"os"
 	"os/exec"
 	"sync"
 	"syscall"
@@ -27,6 +28,13 @@ func watchChild(cmd *exec.Cmd) *child {
 		close(c.exited)
 	}()
 	return c
+}
+
+// state is how the process ended, once it was reaped.
+func (c *child) state() (*os.ProcessState, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cmd.ProcessState, c.reaped
 }
 
 func (c *child) signal(s syscall.Signal)      { c.kill(c.cmd.Process.Pid, s) }

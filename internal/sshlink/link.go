@@ -112,7 +112,7 @@ func (l *link) Close() error {
 func (l *link) Exec(ctx context.Context, command string) (Channel, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	for {
+	for pause := settleTime; ; pause *= 2 {
 		s, err := l.exec(ctx, command)
 		if err == nil {
 			return s, nil
@@ -125,7 +125,7 @@ func (l *link) Exec(ctx context.Context, command string) (Channel, error) {
 			return nil, refusal.explain(l.name)
 		}
 		select {
-		case <-time.After(settleTime):
+		case <-time.After(pause):
 		case <-l.gone:
 		case <-ctx.Done():
 			return nil, refusal.explain(l.name)

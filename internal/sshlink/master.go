@@ -102,7 +102,9 @@ func (m *master) ready(ctx context.Context) error {
 	}
 }
 
-// connect opens the connection that carries sessions, and the one that asks about the master.
+// connect opens the connection that carries sessions, and the one that asks about the master. All
+// sessions share one, for as long as the master lives: it exits when a connection goes on which a
+// session was refused, or has not been answered yet.
 func (m *master) connect(ctx context.Context) (*guarded, ssh.Conn, <-chan ssh.NewChannel, <-chan *ssh.Request, error) {
 	var err error
 	if m.control, err = dialControl(ctx, m.socket); err != nil {
@@ -138,7 +140,7 @@ func (m *master) end(silent bool) {
 	}
 	// With it ends what it started in its session: a ProxyCommand, a jump host's ssh.
 	m.child.signalGroup(syscall.SIGKILL)
-	<-m.child.exited
+	m.within(5 * muxPatience) // a process that the kernel holds dies when it lets go, and is reaped then
 	if m.control != nil {
 		m.control.conn.Close()
 	}
@@ -202,7 +204,7 @@ func (m *master) lastWords(reason error) error {
 	if len(said) > 0 {
 		return errors.New(said[len(said)-1])
 	}
-	if state := m.cmd.ProcessState; !state.Exited() {
+	if state, reaped := m.child.state(); reaped && !state.Exited() {
 		return fmt.Errorf("the ssh master ended: %v", state)
 	}
 	return reason

@@ -21,7 +21,7 @@ const dialTimeout = 30 * time.Second
 // OpenSSH dials with the user's ssh: one master connection per Link, in a session of its own, so
 // that an interrupt typed at a terminal does not reach it.
 type OpenSSH struct {
-	Dir  string // holds control sockets and logs; made 0700. At most 73 bytes: a socket's path is short
+	Dir  string // holds control sockets and logs; made 0700. At most 72 bytes: a socket's path is short
 	Path string // the ssh to run; empty: "ssh"
 
 	// MaxSessions bounds the sessions on one Link; 0: 8. An OpenSSH server allows 10 unless told
