@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +37,7 @@ func startGate(reaper *boundary.Reaper) (*birth, error) {
 	defer null.Close()
 	id, err := reaper.Start(func() (int, error) {
 		return syscall.ForkExec("/proc/self/exe", []string{"longstop-runner", "gate"}, &syscall.ProcAttr{
-			Env:   servantEnv(),
+			Env:   servantEnv("gate"),
 			Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), theirs.Fd()},
 			Sys:   &syscall.SysProcAttr{Setsid: true},
 		})
@@ -213,15 +214,29 @@ func (o *owner) descriptors() ([3]*os.File, *longstop.LaunchError) {
 }
 
 // servantEnv is the environment of keeper, owner and gate: nothing of the login's, which may have
-// been meant for another run's work.
-func servantEnv() []string {
+// been meant for another run's work. One thread's worth of Go is enough for each, and small.
+func servantEnv(who string) []string {
 	env := []string{"GOTRACEBACK=single", "GOMAXPROCS=1"}
 	if fault.Enabled {
-		for _, name := range []string{"LONGSTOP_FAULT", "LONGSTOP_FLUSH_DELAY_MS", "LONGSTOP_FLUSH_LOG"} {
-			if value, ok := os.LookupEnv(name); ok {
-				env = append(env, name+"="+value)
-			}
-		}
+		env = append(env, faultEnv(who)...)
 	}
 	return env
+}
+
+// faultEnv hands on what tests have planned: for all, and for one kind of process alone, as
+// LONGSTOP_FAULT_OWNER.
+func faultEnv(who string) []string {
+	var env []string
+	plan := os.Getenv("LONGSTOP_FAULT")
+	for _, entry := range os.Environ() {
+		name, value, _ := strings.Cut(entry, "=")
+		switch {
+		case name == "LONGSTOP_FAULT_"+strings.ToUpper(who):
+			plan = strings.Trim(plan+","+value, ",")
+			fallthrough
+		case strings.HasPrefix(name, "LONGSTOP_FAULT_"), strings.HasPrefix(name, "LONGSTOP_FLUSH_"):
+			env = append(env, entry)
+		}
+	}
+	return append(env, "LONGSTOP_FAULT="+plan)
 }

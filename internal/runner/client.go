@@ -174,7 +174,7 @@ func startKeeper(f *record.Folder) (came bool, err error) {
 	}
 	defer read.Close()
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{"longstop-runner", "keeper", f.Dir()}, &syscall.ProcAttr{
-		Dir: "/", Env: servantEnv(), Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), write.Fd()},
+		Dir: "/", Env: servantEnv("keeper"), Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), write.Fd()},
 	})
 	write.Close()
 	if err != nil {
@@ -195,7 +195,7 @@ func startKeeper(f *record.Folder) (came bool, err error) {
 func detachKeeper(dir string) int {
 	null := uintptr(0)
 	_, err := syscall.ForkExec("/proc/self/exe", []string{"longstop-runner", "keeper", keeperStays, dir}, &syscall.ProcAttr{
-		Dir: "/", Env: servantEnv(), Files: []uintptr{null, null, null, keeperReady}, Sys: &syscall.SysProcAttr{Setsid: true},
+		Dir: "/", Env: servantEnv("keeper"), Files: []uintptr{null, null, null, keeperReady}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
 		return exitNoAnswer

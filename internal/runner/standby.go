@@ -88,7 +88,7 @@ func (k *keeper) startOwner() (*ward, error) {
 	defer k.mu.Unlock()
 	w.owner, err = k.reaper.Start(func() (int, error) {
 		return syscall.ForkExec("/proc/self/exe", []string{"longstop-runner", "owner"}, &syscall.ProcAttr{
-			Env:   servantEnv(),
+			Env:   servantEnv("owner"),
 			Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), theirs.Fd()},
 			Sys:   &syscall.SysProcAttr{Setsid: true},
 		})
