@@ -25,7 +25,8 @@ import (
 // Client is one gateway's client. The zero OnAbsent leaves an absent gateway absent.
 type Client struct {
 	Home Home
-	// OnAbsent is called when nobody listens; nil error: try once more.
+	// OnAbsent is called when nobody listens; nil error: try again. It may be called up to startTries
+	// times, for who came may be killed before it is reached.
 	OnAbsent func(ctx context.Context) error
 }
 
@@ -34,16 +35,15 @@ var ErrAbsent = errors.New("no gateway runs")
 
 func (c *Client) connect(ctx context.Context) (net.Conn, error) {
 	conn, err := dial(ctx, c.Home.Socket())
-	if !absent(err) {
-		return conn, dialError(err, c.Home)
+	for tries := 0; tries < startTries && absent(err); tries++ {
+		if c.OnAbsent == nil {
+			return nil, ErrAbsent
+		}
+		if err := c.OnAbsent(ctx); err != nil {
+			return nil, err
+		}
+		conn, err = dial(ctx, c.Home.Socket())
 	}
-	if c.OnAbsent == nil {
-		return nil, ErrAbsent
-	}
-	if err := c.OnAbsent(ctx); err != nil {
-		return nil, err
-	}
-	conn, err = dial(ctx, c.Home.Socket())
 	return conn, dialError(err, c.Home)
 }
 

@@ -28,6 +28,7 @@ const (
 
 	startPatience = 30 * time.Second // how long a gateway may take until it listens
 	stopPatience  = 30 * time.Second // how long a gateway may take to end
+	startTries    = 3                // how often a gateway is started that is killed before it listens
 )
 
 // FindDaemon finds longstopd: beside this very executable, then on PATH.
@@ -60,6 +61,17 @@ func Start(ctx context.Context, home Home) error {
 	if err != nil {
 		return err
 	}
+	err = start(ctx, home, program)
+	for tries := 1; tries < startTries && errors.Is(err, errKilled); tries++ {
+		err = start(ctx, home, program)
+	}
+	return err
+}
+
+// errKilled says that a signal ended the gateway before it listened.
+var errKilled = errors.New("it was killed")
+
+func start(ctx context.Context, home Home, program string) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("start the gateway: %w", err)
@@ -87,7 +99,7 @@ func Start(ctx context.Context, home Home) error {
 		return &longstop.Error{Code: longstop.CodeInternal, Message: "the gateway could not be started", Err: err, Hint: "longstop doctor"}
 	}
 	defer process.Release() // who ends before it leaves it to init
-	return awaitReady(ctx, ready, home)
+	return awaitReady(ctx, ready, home, process)
 }
 
 // keepFromChildren marks every descriptor but the first three as this process's alone: what our own
@@ -104,7 +116,7 @@ func keepFromChildren() {
 	}
 }
 
-func awaitReady(ctx context.Context, ready *os.File, home Home) error {
+func awaitReady(ctx context.Context, ready *os.File, home Home, process *os.Process) error {
 	ready.SetReadDeadline(time.Now().Add(startPatience))
 	defer context.AfterFunc(ctx, func() { ready.SetReadDeadline(time.Now()) })()
 	said, err := io.ReadAll(io.LimitReader(ready, 64<<10))
@@ -119,14 +131,27 @@ func awaitReady(ctx context.Context, ready *os.File, home Home) error {
 	case string(said) == ReadyWord:
 		return nil
 	case len(said) == 0:
-		return &longstop.Error{Code: longstop.CodeInternal,
-			Message: "the gateway ended before it listened" + lastWords(home.Log()), Hint: "see " + home.Log()}
+		return endedEarly(home, process)
 	}
 	problem := new(longstop.Error)
 	if err := json.Unmarshal(said, problem); err != nil || problem.Message == "" {
 		return &longstop.Error{Code: longstop.CodeInternal, Message: fmt.Sprintf("the gateway said %.200q instead of being ready", said), Hint: "see " + home.Log()}
 	}
 	return problem
+}
+
+// endedEarly is for a gateway that has said nothing and never will.
+func endedEarly(home Home, process *os.Process) error {
+	early := &longstop.Error{Code: longstop.CodeInternal, Message: "the gateway ended before it listened", Hint: "see " + home.Log()}
+	state, err := process.Wait()
+	if err == nil {
+		if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
+			early.Err = errKilled
+			return early
+		}
+	}
+	early.Message += lastWords(home.Log())
+	return early
 }
 
 // lastWords is the last line of a log, to be put behind a sentence.
