@@ -105,18 +105,19 @@ func TestRunRefused(t *testing.T) {
 	}
 }
 
-// A code that of other errors leaves things open (here of a Ctrl-C before anything was sent) does not
-// make an action unknown of which nothing was started.
+// A code that of other errors leaves things open does not make an action unknown of which nothing
+// was sent.
 func TestRunRejectedIsNotUnknown(t *testing.T) {
 	t.Parallel()
 	s := newScript(t)
 	s.stream(runPath, func(_ *http.Request, send sender) {
-		send("action", 0, anAction(func(a *longstop.Action) {
-			a.Launch = longstop.Launch{State: longstop.LaunchRejected, Because: "refused", Message: "cancelled before it was sent"}
-			a.Workload, a.Alive, a.Outcome = longstop.Workload{State: longstop.WorkloadNone}, longstop.AliveNo, longstop.OutcomeNotStarted
-		}))
-		send("error", 0, &longstop.Error{Code: longstop.CodeRefused, Message: "cancelled before it was sent", ActionID: "act_01KB6Y3T0000Q2M"})
+		send("action", 0, anAction(func(a *longstop.Action) { a.Launch.State = longstop.LaunchNotAttempted }))
+		send("error", 0, &longstop.Error{Code: longstop.CodeTimeout, Message: "web-1 did not answer in time", ActionID: "act_01KB6Y3T0000Q2M"})
 	})
+	s.answers("GET /api/v1/actions/act_01KB6Y3T0000Q2M", anAction(func(a *longstop.Action) {
+		a.Launch = longstop.Launch{State: longstop.LaunchRejected, Because: "timeout", Message: "web-1 did not answer in time"}
+		a.Workload, a.Alive, a.Outcome = longstop.Workload{State: longstop.WorkloadNone}, longstop.AliveNo, longstop.OutcomeNotStarted
+	}))
 	status, _, err := s.run("run", "web-1", "--", "true")
 	if status != longstop.ExitNotStarted || !strings.HasSuffix(err, "  Nothing was started.\n") {
 		t.Errorf("%d %s", status, err)

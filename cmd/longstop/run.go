@@ -367,9 +367,15 @@ func (a *app) ranTo(ctx context.Context, f *follower, action *longstop.Action, e
 		return status(longstop.ExitStillRunning)
 	}
 	if err != nil {
-		a.rejected = action != nil && action.Launch.State == longstop.LaunchRejected
-		if a.json && longstop.CodeOf(err) != longstop.CodeKeyConflict { // whose action is another request's
-			a.json = !a.printAction(ctx, f.client, err)
+		if longstop.CodeOf(err) == longstop.CodeKeyConflict {
+			return err // its action is another request's
+		}
+		if about := actionOf(ctx, f.client, err); about != nil {
+			a.rejected = about.Launch.State == longstop.LaunchRejected
+			if a.json {
+				a.printJSON(about)
+				a.json = false
+			}
 		}
 		return err
 	}
@@ -405,18 +411,26 @@ func (a *app) advise(action *longstop.Action) {
 
 // printAction prints the action that an error is about, if there is one.
 func (a *app) printAction(ctx context.Context, c *client.Client, err error) bool {
+	action := actionOf(ctx, c, err)
+	if action != nil {
+		a.printJSON(action)
+	}
+	return action != nil
+}
+
+// actionOf is the action that an error is about, nil if there is none that can be asked for.
+func actionOf(ctx context.Context, c *client.Client, err error) *longstop.Action {
 	id := asError(err).ActionID
 	if id == "" {
-		return false
+		return nil
 	}
 	asking, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	action, err := c.Action(asking, string(id))
 	if err != nil {
-		return false
+		return nil
 	}
-	a.printJSON(&action)
-	return true
+	return &action
 }
 
 // printJSON prints a value as JSON: on one line, or laid out on a terminal.

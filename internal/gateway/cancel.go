@@ -77,7 +77,7 @@ func requestCancel(d *draft, by string) error {
 	if d.Launch.State != longstop.LaunchNotAttempted {
 		return nil
 	}
-	return rejectDraft(d, by, longstop.CodeRefused, "cancelled before it was sent")
+	return rejectDraft(d, by, longstop.CodeExpired, "cancelled before it was sent")
 }
 
 // cancelPending reports whether a wish to stop is open.

@@ -90,7 +90,7 @@ func TestCancelBeforeSent(t *testing.T) {
 		t.Errorf("%s", pretty(a))
 	}
 	b.proxy.Thaw()
-	if err := <-done; longstop.CodeOf(err) != longstop.CodeRefused {
+	if err := <-done; longstop.CodeOf(err) != longstop.CodeExpired {
 		t.Errorf("Run said %v", err)
 	}
 	if ran() != 0 || b.tap.count(wire.VerbSubmit) != 0 {
