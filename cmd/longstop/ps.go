@@ -53,7 +53,8 @@ func (a *app) ps(ctx context.Context, f client.Filter) error {
 		a.talk.note("%s", a.howToStart(ctx, gateway, f))
 		return nil
 	}
-	fmt.Fprint(a.out, psTable(list, a.now()).render(width(a.out)))
+	columns := width(a.out)
+	fmt.Fprint(a.out, psTable(list, a.now(), columns).render(columns))
 	if line := psSummary(list); line != "" {
 		a.talk.note("%s", line)
 	}
@@ -77,8 +78,16 @@ func (a *app) howToStart(ctx context.Context, gateway *client.Client, f client.F
 	return "nothing here"
 }
 
-func psTable(list []longstop.Action, now time.Time) *table {
+// narrow is the width under which a table shows the ends of ids: enough to name them.
+const narrow = 120
+
+// psTable lays actions out for a terminal of so many columns, or for a pipe (0).
+func psTable(list []longstop.Action, now time.Time, columns int) *table {
 	t := new(table)
+	ids := shortIDs(list)
+	if columns == 0 || columns >= narrow {
+		ids = nil
+	}
 	t.row("", "ACTION", "HOST", "ALIVE", "OUTCOME", "STATE", "FOR", "SEEN", "WHAT")
 	for i := range list {
 		action := &list[i]
@@ -86,10 +95,32 @@ func psTable(list []longstop.Action, now time.Time) *table {
 		if remark != "" {
 			remark = "! " + remark
 		}
-		t.row(remark, string(action.ID), plain(action.Host), string(action.Alive), words(string(action.Outcome)), state(action),
+		id := string(action.ID)
+		if ids != nil {
+			id = ids[i]
+		}
+		t.row(remark, id, plain(action.Host), string(action.Alive), words(string(action.Outcome)), state(action),
 			lasted(action, now), seen(action, now), command(&action.Request))
 	}
 	return t
+}
+
+// shortIDs are ends of ids by which the gateway knows them as well, or the ids where two end alike.
+func shortIDs(list []longstop.Action) []string {
+	const end = 6 // 30 random bits
+	ids, seen := make([]string, len(list)), map[string]bool{}
+	for i := range list {
+		id := string(list[i].ID)
+		short := id
+		if prefix := "act_"; len(id) > len(prefix)+end {
+			short = prefix + id[len(id)-end:]
+		}
+		if seen[short] {
+			return nil
+		}
+		ids[i], seen[short] = short, true
+	}
+	return ids
 }
 
 // state is how far the work has come: the workload's, or the launch's where there is none yet.

@@ -274,7 +274,9 @@ func workloadWords(a *longstop.Action, now time.Time) []string {
 	if w.LaunchError != nil {
 		parts = append(parts, notStarted(a))
 	}
-	if m := w.Main; m != nil {
+	if w.Result != nil {
+		parts = append(parts, exited(w.Result.ExitCode, w.Result.Signal))
+	} else if m := w.Main; m != nil {
 		if how := exited(m.ExitCode, m.Signal); how != "" {
 			parts = append(parts, "main process "+how)
 		} else if m.PID > 0 {

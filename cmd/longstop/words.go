@@ -129,7 +129,7 @@ func program(p longstop.Process) string {
 	if first == "" {
 		return "pid " + strconv.Itoa(p.PID)
 	}
-	return plain(path.Base(first))
+	return plain(strings.TrimSuffix(path.Base(first), ":"))
 }
 
 // exited says how the main process ended: "exit 2", "killed by SEGV".
