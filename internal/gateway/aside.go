@@ -135,7 +135,7 @@ func (a *aside) explain(ctx context.Context, err error, frames *wire.Reader, std
 	name := a.host.name
 	var bad *wire.BadFrame
 	switch {
-	case errors.As(err, &bad):
+	case errors.As(err, &bad) && !bad.Cut:
 		return &longstop.Error{Code: longstop.CodeBadAnswer, Err: err, Noise: bounded(frames.Noise()), Message: "what " + name + " sent is no answer"}
 	case ctx.Err() != nil:
 		return &longstop.Error{Code: longstop.CodeTimeout, Err: ctx.Err(), Message: fmt.Sprintf("%s did not answer %s in time", name, a.verb)}

@@ -173,7 +173,7 @@ func (c *channel) receive(first string, stderr *drained) {
 // ended says in words why no further frame comes.
 func (c *channel) ended(err error, begun bool, frames *wire.Reader, stderr *drained) error {
 	var bad *wire.BadFrame
-	if errors.As(err, &bad) {
+	if errors.As(err, &bad) && !bad.Cut {
 		return &longstop.Error{Code: longstop.CodeBadAnswer, Err: err, Noise: bounded(frames.Noise()),
 			Message: "what came from " + c.host + " is no answer, nothing more is read from this channel"}
 	}
@@ -187,15 +187,19 @@ func (c *channel) ended(err error, begun bool, frames *wire.Reader, stderr *drai
 	default:
 	}
 	exit := c.session.Wait()
-	if exit.State == longstop.SSHLost || err != io.EOF {
+	if exit.State == longstop.SSHLost || err != io.EOF && bad == nil {
 		return &longstop.Error{Code: longstop.CodeUnreachable, Message: "the connection to " + c.host + " was lost", Err: err}
 	}
 	said := bounded(join(frames.Noise(), stderr.bytes()))
-	if !begun {
+	if !begun && bad == nil {
 		return noRunner(c.host, exit, said)
 	}
-	return &longstop.Error{Code: longstop.CodeUnreachable, Noise: said,
+	died := &longstop.Error{Code: longstop.CodeUnreachable, Noise: said,
 		Message: fmt.Sprintf("the runner's serve process on %s %s%s", c.host, exitWords(exit), quoted(said))}
+	if bad != nil {
+		died.Err = bad
+	}
+	return died
 }
 
 func (c *channel) dispatch(nonce string, body, raw []byte) error {

@@ -4,7 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
@@ -101,40 +104,64 @@ func cannotSee(d *draft, because longstop.UnknownReason, message, by string, raw
 	d.note(journal.Observed, by, say, sqlite.Raw{Kind: "record", Bytes: raw})
 }
 
+// gatherFor is how long pushed records that are not final wait for others, so that the several that
+// a short run writes in a row cost one flush. A final one never waits.
+const gatherFor = 3 * time.Millisecond
+
 // takePushes applies what a channel pushes, everything that has come meanwhile in one transaction.
 func (h *host) takePushes(ch *channel, pushes <-chan wire.Pushed) {
 	for {
 		select {
 		case p := <-pushes:
-			statuses := latestOf(p, pushes)
-			h.look(ch, statuses, p.BootNow, h.by())
+			h.look(ch, gather(p, pushes), p.BootNow, h.by())
 		case <-ch.done:
 			return
 		}
 	}
 }
 
-// latestOf joins a push and those that wait behind it: the last status of each run.
-func latestOf(p wire.Pushed, pushes <-chan wire.Pushed) []wire.RunStatus {
+// gather joins a push and those that follow closely: the last status of each run.
+func gather(p wire.Pushed, pushes <-chan wire.Pushed) []wire.RunStatus {
 	statuses := p.Runs
+	timer := time.NewTimer(gatherFor)
+	defer timer.Stop()
+	for !slices.ContainsFunc(statuses, isFinal) {
+		select {
+		case next := <-pushes:
+			statuses = merge(statuses, next.Runs)
+		case <-timer.C:
+			return statuses
+		}
+	}
 	for {
 		select {
 		case next := <-pushes:
-			newer := map[longstop.RunID]bool{}
-			for _, s := range next.Runs {
-				newer[s.RunID] = true
-			}
-			merged := next.Runs
-			for _, s := range statuses {
-				if !newer[s.RunID] {
-					merged = append(merged, s)
-				}
-			}
-			statuses = merged
+			statuses = merge(statuses, next.Runs)
 		default:
 			return statuses
 		}
 	}
+}
+
+func merge(old, newer []wire.RunStatus) []wire.RunStatus {
+	replaced := map[longstop.RunID]bool{}
+	for _, s := range newer {
+		replaced[s.RunID] = true
+	}
+	for _, s := range old {
+		if !replaced[s.RunID] {
+			newer = append(newer, s)
+		}
+	}
+	return newer
+}
+
+// isFinal peeks at a record before anything in it is believed.
+func isFinal(s wire.RunStatus) bool {
+	var peek struct {
+		State longstop.WorkloadState `json:"state"`
+	}
+	return json.Unmarshal(s.Record, &peek) == nil && peek.State.Final()
 }
 
 // look applies statuses that a live channel gave.
@@ -238,6 +265,16 @@ func fingerprintOf(s wire.RunStatus) [32]byte {
 		fmt.Fprint(sum, " ", p.PID, " ", p.StartTime)
 	}
 	return [32]byte(sum.Sum(nil))
+}
+
+// hasLooked notes that a record was applied, so that the same one pushed costs nothing, and is a sight.
+func (h *host) hasLooked(id longstop.ActionID, record []byte) {
+	h.mu.Lock()
+	if r := h.runs[id]; r != nil {
+		r.record = fingerprintOf(wire.RunStatus{Record: record})
+	}
+	h.mu.Unlock()
+	h.hasSeen(id)
 }
 
 // hasSeen notes that the present channel has shown the run: from now on its heartbeats count.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/longstop/longstop/internal/sshlink/sshtest"
+	"github.com/longstop/longstop/internal/wire"
 )
 
 // TestOutputResumes at the byte where the connection broke, again and again.
@@ -41,6 +42,20 @@ func TestOutputResumes(t *testing.T) {
 	b.must(err)
 	if whole := sha256.Sum256(want); hex.EncodeToString(whole[:]) != hex.EncodeToString(sum.Sum(nil)) {
 		t.Errorf("the bytes differ")
+	}
+}
+
+// TestOutputResumesInsideAnAnswer: half an answer is no answer, and no reason to stop reading.
+func TestOutputResumesInsideAnAnswer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	a := b.run(script("printf 0123456789"))
+	b.final(a.ID)
+	b.tap.once(wire.VerbOutput, halve)
+	got, err := b.Output(t.Context(), string(a.ID), "stdout", 0, 0, 10*time.Second, nil)
+	b.must(err)
+	if string(got.Data) != "0123456789" || !got.End || b.tap.count(wire.VerbOutput) != 2 {
+		t.Errorf("read %q after %d requests", got.Data, b.tap.count(wire.VerbOutput))
 	}
 }
 

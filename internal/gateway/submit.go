@@ -107,6 +107,7 @@ func (l *launching) settle(c carried, first bool) {
 	raw := sqlite.Raw{Kind: "submit_answer", Bytes: c.reply.raw}
 	var answer wire.SubmitAnswer
 	err := c.reply.read(&answer)
+	var applied []byte // the record that the facts rest on now
 	l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
 		noteSSH(d, c)
 		if err != nil {
@@ -123,25 +124,33 @@ func (l *launching) settle(c carried, first bool) {
 		if contradiction != "" {
 			d.note(journal.Contradiction, l.g.by, map[string]any{"says": contradiction})
 		}
-		l.early(d)
+		if applied = l.early(d); applied == nil {
+			applied = seen.raw
+		}
 		return nil
 	})
-	l.h.hasSeen(l.id)
+	if applied != nil {
+		l.h.hasLooked(l.id, applied)
+	}
 	if c.side != nil {
 		l.g.goes(func() { l.awaitExit(c) })
 	}
 }
 
-// early applies, inside a change, what was pushed about the run before its submit's answer was read.
-func (l *launching) early(d *draft) {
+// early applies, inside a change, what was pushed about the run before its submit's answer was read,
+// and returns that record, nil if there is none.
+func (l *launching) early(d *draft) []byte {
 	early := l.h.takeEarly(l.id)
 	if early == nil {
-		return
+		return nil
 	}
 	sight, raw := l.h.sightOf(&d.Action, l.secret, early.status, early.now, l.h.by())
-	if seen, ok := sight.(reconcile.Seen); ok {
-		observe(d, seen, raw)
+	seen, ok := sight.(reconcile.Seen)
+	if !ok {
+		return nil
 	}
+	observe(d, seen, raw)
+	return raw
 }
 
 // refused notes an answer that is an error. The first sending of a submit that the host refused

@@ -21,6 +21,7 @@ const (
 	loseIt       // the connection goes before the request has left: it was written, and is lost
 	loseAns      // the request arrives, the connection goes before its answer does
 	garble       // the request arrives, and instead of its answer comes something else
+	halve        // the request arrives, and the runner dies in the middle of its answer
 )
 
 // tap sits between a gateway and its transport and decides the fate of each request: what a network
@@ -122,6 +123,8 @@ type tappedChannel struct {
 	out  *tappedOut
 	deaf atomic.Bool // what comes is lost
 	lie  atomic.Bool // what comes is replaced
+	half atomic.Bool // of what comes next only a part does
+	over atomic.Bool // nothing comes any more
 }
 
 func (c *tappedChannel) Stdin() sshlink.Stdin { return &tappedIn{c.Channel.Stdin(), c} }
@@ -150,6 +153,11 @@ func (in *tappedIn) Write(b []byte) (int, error) {
 		return n, err
 	case garble:
 		in.c.lie.Store(true)
+	case halve:
+		in.c.half.Store(true)
+		n, err := in.Stdin.Write(b)
+		in.Stdin.Close() // with it the runner goes
+		return n, err
 	}
 	return in.Stdin.Write(b)
 }
@@ -163,6 +171,13 @@ var errCut = errors.New("the connection was cut")
 
 func (o *tappedOut) Read(b []byte) (int, error) {
 	n, err := o.Reader.Read(b)
+	if o.c.over.Load() {
+		return 0, io.EOF
+	}
+	if n > 0 && o.c.half.CompareAndSwap(true, false) {
+		o.c.over.Store(true)
+		return n / 2, nil
+	}
 	if o.c.deaf.Load() {
 		go o.c.link.Link.Close() // the answer is here: the host has done what it was asked
 		return 0, errCut
