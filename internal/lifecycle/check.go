@@ -25,6 +25,11 @@ func CheckRecord(rec longstop.Record) error {
 	default:
 		return fmt.Errorf("nobody called %q writes records", rec.Writer.Kind)
 	}
+	// Its records bear no MAC, so that whoever can write the file can make one: it must never be able
+	// to say more than that nobody knows.
+	if rec.Writer.Kind == longstop.WriterSuccessor && (rec.State == longstop.WorkloadFinished || rec.State == longstop.WorkloadCancelled) {
+		return fmt.Errorf("a successor says %s: it cannot know how the work ended", rec.State)
+	}
 	if rec.Result != nil && rec.State != longstop.WorkloadFinished {
 		return fmt.Errorf("%s with a result", rec.State)
 	}

@@ -78,6 +78,9 @@ func contradicts(a *longstop.Action, rec longstop.Record, s Sighting) string {
 	switch w := &a.Workload; {
 	case !s.Signed && rec.Writer.Kind != longstop.WriterSuccessor:
 		return fmt.Sprintf("record %d (%s) says that the %s wrote it and bears no MAC", rec.Sequence, says(), rec.Writer.Kind)
+	case !s.Signed && rec.State == longstop.WorkloadLaunchFailed && ran(w.State):
+		// A successor says so only of a run whose gate cannot have opened.
+		return fmt.Sprintf("record %d said %s, and record %d, which bears no MAC, says %s", w.Sequence, claim(w.State, w.Result), rec.Sequence, says())
 	case a.Launch.State == longstop.LaunchRejected:
 		return fmt.Sprintf("the launch was rejected, and record %d says %s", rec.Sequence, says())
 	case a.Launch.State == longstop.LaunchNotAttempted:
@@ -90,6 +93,15 @@ func contradicts(a *longstop.Action, rec longstop.Record, s Sighting) string {
 		return fmt.Sprintf("record %d said %s, and record %d says %s", w.Sequence, claim(w.State, w.Result), rec.Sequence, says())
 	}
 	return ""
+}
+
+// ran reports whether the work was seen past its start.
+func ran(s longstop.WorkloadState) bool {
+	switch s {
+	case longstop.WorkloadNone, longstop.WorkloadQueued, longstop.WorkloadStarting, longstop.WorkloadLaunchFailed:
+		return false
+	}
+	return true
 }
 
 // inferred reports whether the work is taken to be orphaned because nobody held the run's lock, and

@@ -122,6 +122,14 @@ func TestObserve(t *testing.T) {
 		{name: "of another action", rec: record(3, longstop.WorkloadRunning, func(r *longstop.Record) { r.ActionID = "act_x" }), changed: true, says: "another action", want: longstop.WorkloadNone},
 		{name: "of another request", known: on(launch(longstop.LaunchUnknown)), rec: record(3, longstop.WorkloadRunning, func(r *longstop.Record) { r.Digest = "sha256:2" }), changed: true,
 			says: "another request", want: longstop.WorkloadNone, launch: longstop.LaunchUnknown},
+		{name: "a successor's, unsigned, that knows the end", before: recs(record(3, longstop.WorkloadRunning)), rec: record(4, longstop.WorkloadFinished, by(longstop.WriterSuccessor)), changed: true,
+			says: "a successor says finished", want: longstop.WorkloadRunning},
+		{name: "a successor's, unsigned, that saw it cancelled", before: recs(record(3, longstop.WorkloadRunning)), rec: record(4, longstop.WorkloadCancelled, by(longstop.WriterSuccessor)), changed: true,
+			says: "a successor says cancelled", want: longstop.WorkloadRunning},
+		{name: "a successor's, unsigned, that nothing ran", before: recs(record(1, longstop.WorkloadStarting)), rec: record(2, longstop.WorkloadLaunchFailed, by(longstop.WriterSuccessor)), changed: true,
+			want: longstop.WorkloadLaunchFailed},
+		{name: "a successor's, unsigned, that nothing ran of what was seen to", before: recs(record(2, longstop.WorkloadRunning)), rec: record(3, longstop.WorkloadLaunchFailed, by(longstop.WriterSuccessor)), changed: true,
+			says: "record 2 said running, and record 3, which bears no MAC, says launch_failed", want: longstop.WorkloadRunning},
 		{name: "the owner's, unsigned", rec: record(3, longstop.WorkloadFinished, func(r *longstop.Record) { r.MAC = "" }), changed: true, says: "bears no MAC", want: longstop.WorkloadNone},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -212,11 +212,16 @@ func (c *custody) lingering() {
 	fault.At("owner.lingering")
 }
 
-// release lets the rest live on, names it, and ends the run with the main process's result.
+// release lets the rest live on, names it, and ends the run with the main process's result. A
+// successor, whom anybody may have told of that, says lost.
 func (c *custody) release() {
 	c.rec.Released = c.living()
-	c.enter(longstop.WorkloadFinished)
-	c.rec.Result = result(c.rec.Main)
+	if c.secret == nil {
+		c.lose(longstop.OwnerLost, false)
+	} else {
+		c.enter(longstop.WorkloadFinished)
+		c.rec.Result = result(c.rec.Main)
+	}
 	c.rec.Output = c.sizes()
 	c.rec.Output.AfterEnd = true
 	left := len(c.rec.Released)

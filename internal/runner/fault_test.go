@@ -172,3 +172,33 @@ func TestLaw6DeathAtEveryStepOfStopping(t *testing.T) {
 		})
 	}
 }
+
+// Law 2: a successor has the main process's end from a record that anybody may have written. Where
+// others are to live on, it names them, and the end stays unknown.
+func TestLaw2SuccessorReleases(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.plan("owner", "owner.main.ended=delay:20000")
+	sub := l.script("setsid sleep 60 >/dev/null 2>&1 & exit 7")
+	sub.Request.Leftover = longstop.LeftoverRelease
+	if _, err := l.trySubmit(sub); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the main process's end on record", func() bool {
+		m := l.record(sub.RunID).Main
+		return m != nil && m.ExitCode != nil
+	}, func() string { return show(l.record(sub.RunID)) })
+	l.kill(l.mustKeeper())
+	l.kill(l.mustOwner(sub.RunID))
+	if err := Heal(context.Background(), l.f); err != nil {
+		t.Fatal(err)
+	}
+	rec := l.final(sub.RunID)
+	if rec.State != longstop.WorkloadLost || rec.Writer.Kind != longstop.WriterSuccessor || rec.Result != nil || len(rec.Released) != 1 || *rec.Main.ExitCode != 7 {
+		t.Errorf("%s", show(rec))
+	}
+	if _, after := l.cancel(sub.RunID, time.Second, 10*time.Second); after.State != longstop.WorkloadLost {
+		t.Errorf("%s", show(after))
+	}
+	l.nobody(sub.RunID)
+}
