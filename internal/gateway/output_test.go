@@ -50,7 +50,7 @@ func TestOutputResumesInsideAnAnswer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, sshtest.Options{})
 	a := b.run(script("printf 0123456789"))
-	b.final(a.ID)
+	b.wait(a.ID)
 	b.tap.once(wire.VerbOutput, halve)
 	got, err := b.Output(t.Context(), string(a.ID), "stdout", 0, 0, 10*time.Second, nil)
 	b.must(err)

@@ -33,7 +33,8 @@ type Options struct {
 // BadFrame says that what came can not be told from something else. Nothing after it is read.
 type BadFrame struct {
 	Why string
-	Err error // of the transport, where it broke off inside a frame
+	Cut bool  // nothing wrong came, but the channel ended inside a frame
+	Err error // of the transport, where that is why
 }
 
 func (e *BadFrame) Error() string {
@@ -141,7 +142,7 @@ func (r *Reader) header() ([]byte, error) {
 		c, err := r.in.ReadByte()
 		if err != nil {
 			r.raw = line
-			return nil, &BadFrame{Why: "the channel ended inside a header", Err: unlessEOF(err)}
+			return nil, &BadFrame{Why: "the channel ended inside a header", Cut: true, Err: unlessEOF(err)}
 		}
 		line = append(line, c)
 		if n := len(line); c == '\n' || n <= len(frameMagic) && line[n-1] != frameMagic[n-1] {
@@ -171,7 +172,7 @@ func (r *Reader) firstHeader() ([]byte, error) {
 			continue
 		case err != nil && r.nonce != "" && bytes.Contains(line, []byte(frameMagic+r.nonce)):
 			r.raw = bytes.Clone(line)
-			return nil, &BadFrame{Why: "the channel ended inside a header", Err: unlessEOF(err)}
+			return nil, &BadFrame{Why: "the channel ended inside a header", Cut: true, Err: unlessEOF(err)}
 		case err != nil:
 			r.keepNoise(line)
 			return nil, err
@@ -230,7 +231,7 @@ func (r *Reader) fill(size int) error {
 		n, err := io.ReadFull(r.in, grown[have:])
 		r.raw = grown[:have+n]
 		if err != nil {
-			return &BadFrame{Why: fmt.Sprintf("the channel ended %d bytes before the frame did", size-len(r.raw)), Err: unlessEOF(err)}
+			return &BadFrame{Why: fmt.Sprintf("the channel ended %d bytes before the frame did", size-len(r.raw)), Cut: true, Err: unlessEOF(err)}
 		}
 	}
 	return nil
