@@ -22,6 +22,7 @@ import (
 // bare. SSH_CONFIG and STATE are the flags of its enrolment.
 //
 //	status N CMD…     CMD ends with exit status N
+//	link WHAT         freeze, thaw or cut the link to the server, in a script that begins with link
 //	eventually CMD…   CMD succeeds within a generous bound; its output is that of the last time
 //	raw FILE TEXT     writes TEXT with Go's escapes, so that it can be any bytes
 func TestScripts(t *testing.T) {
@@ -37,6 +38,7 @@ func TestScripts(t *testing.T) {
 			"status":     statusOf,
 			"eventually": eventually,
 			"raw":        rawFile,
+			"link":       link,
 		},
 	})
 }
@@ -68,10 +70,19 @@ var build = func() func(t *testing.T) string {
 func setUp(env *testscript.Env, programs string) error {
 	t := env.T().(testing.TB)
 	server := sshtest.Start(t, sshtest.Options{})
+	config, name := server.SSHConfig, strings.TrimPrefix(filepath.Base(env.WorkDir), "script-")
+	if strings.HasPrefix(name, "link") {
+		proxy := sshtest.NewProxy(t, server.Addr)
+		env.Values[linkKey{}] = proxy
+		var err error
+		if config, err = server.Via(proxy.Addr); err != nil {
+			return err
+		}
+	}
 	home, state := sshtest.ShortDir(t), sshtest.ShortDir(t)
 	for name, value := range map[string]string{
 		"HOME": home, "LONGSTOP_HOME": filepath.Join(home, "gw"), "TZ": "UTC", "SSH_AUTH_SOCK": "",
-		"SSH_CONFIG": server.SSHConfig, "STATE": filepath.Join(state, "s"), "KNOWN_HOSTS": server.KnownHosts,
+		"SSH_CONFIG": config, "STATE": filepath.Join(state, "s"), "KNOWN_HOSTS": server.KnownHosts,
 		"PATH": programs + string(os.PathListSeparator) + os.Getenv("PATH"),
 	} {
 		env.Setenv(name, value)
@@ -92,10 +103,10 @@ func setUp(env *testscript.Env, programs string) error {
 			t.Logf("the gateway's log:\n%s", log)
 		}
 	})
-	if strings.HasPrefix(filepath.Base(env.WorkDir), "script-bare") {
+	if strings.HasPrefix(name, "bare") {
 		return nil
 	}
-	return run("host", "add", "loop", "--ssh-config", server.SSHConfig, "--state-dir", filepath.Join(state, "s"))
+	return run("host", "add", "loop", "--ssh-config", config, "--state-dir", filepath.Join(state, "s"))
 }
 
 func statusOf(ts *testscript.TestScript, neg bool, args []string) {
@@ -133,4 +144,20 @@ func rawFile(ts *testscript.TestScript, neg bool, args []string) {
 	text, err := strconv.Unquote(`"` + args[1] + `"`)
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
+}
+
+type linkKey struct{}
+
+func link(ts *testscript.TestScript, neg bool, args []string) {
+	proxy := ts.Value(linkKey{}).(*sshtest.Proxy)
+	switch args[0] {
+	case "freeze":
+		proxy.Freeze()
+	case "thaw":
+		proxy.Thaw()
+	case "cut":
+		proxy.Cut()
+	default:
+		ts.Fatalf("usage: link freeze|thaw|cut")
+	}
 }

@@ -374,29 +374,25 @@ func seenWords(a *longstop.Action, now time.Time) []string {
 	if o == nil {
 		return []string{"never"}
 	}
-	first := string(o.Source)
-	if o.Because != "" && o.Source == longstop.Cached {
-		first = "then" // it is not live now, and the reason stands behind
+	// What is live is so at this moment; of anything else only the time is known.
+	first := "live"
+	if o.Source != longstop.Live {
+		first = "then"
 	}
-	parts := []string{strings.TrimSpace(first + ", " + by(o.By))}
-	if o.By == "" {
-		parts[0] = first
+	if o.By != "" {
+		first += ", " + by(o.By)
 	}
-	if o.Because != "" && !a.Settled() {
-		since := unseenSince(a)
-		text := "since then " + plain(a.Host) + " does not answer"
-		if o.Because != longstop.Unreachable {
-			text = "since then: " + words(string(o.Because))
-		}
-		if !since.IsZero() {
-			text += " (" + rough(now.Sub(since.Time)) + ")"
-		}
-		parts = append(parts, text)
-		if o.Message != "" {
-			parts = append(parts, plain(o.Message))
-		}
+	if a.Settled() || o.Source == longstop.Live && o.Because == "" {
+		return []string{first}
 	}
-	return parts
+	silence := "since then " + plain(a.Host) + " does not answer"
+	if o.Because != "" && o.Because != longstop.Unreachable {
+		silence = "since then: " + words(string(o.Because))
+	}
+	if since := unseenSince(a); !since.IsZero() {
+		silence += " (" + rough(now.Sub(since.Time)) + ")"
+	}
+	return filled([]string{first, silence, plain(o.Message)})
 }
 
 func retryWords(r *longstop.Retry) string {

@@ -370,6 +370,41 @@ func TestClientGoneStopsNothing(t *testing.T) {
 	}
 }
 
+// What is known grows old without a new revision, and comes back: both are told, once each.
+func TestTimeAloneChangesWhatIsShown(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.action.Launch.State, f.action.Workload.State = longstop.LaunchAccepted, longstop.WorkloadRunning
+	f.action.Observation = &longstop.Observation{Source: longstop.Live}
+	c, _ := serve(t, f)
+	stream, err := c.Follow(t.Context(), "0001", client.Offsets{Stdout: -1, Stderr: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	next := func() (a longstop.Action) {
+		for {
+			e, err := stream.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Kind == longstop.FollowAction {
+				if err := json.Unmarshal(e.Data, &a); err != nil {
+					t.Fatal(err)
+				}
+				return a
+			}
+		}
+	}
+	first := next()
+	for _, source := range []longstop.ObservationSource{longstop.Cached, longstop.Live} {
+		f.show(func(a *longstop.Action) { a.Observation = &longstop.Observation{Source: source} })
+		if a := next(); a.Observation.Source != source || a.Revision != first.Revision {
+			t.Errorf("%+v at revision %d", a.Observation, a.Revision)
+		}
+	}
+}
+
 func TestBeats(t *testing.T) {
 	t.Parallel()
 	f := newFake()

@@ -27,6 +27,7 @@ type fake struct {
 	cancel func(note func(string)) error
 	enrol  func(note func(string)) (longstop.Host, error)
 	torn   bool
+	shown  int64
 	piece  int
 }
 
@@ -38,6 +39,15 @@ func newFake() *fake {
 		Launch:  longstop.Launch{State: longstop.LaunchSent}, Workload: longstop.Workload{State: longstop.WorkloadNone},
 		Alive: longstop.AliveYes, Outcome: longstop.OutcomePending}
 	return f
+}
+
+// show edits the action as time does: under the same revision.
+func (f *fake) show(edit func(*longstop.Action)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	edit(&f.action)
+	f.shown++
+	f.changed.Broadcast()
 }
 
 // change edits the action under a new revision.
@@ -145,15 +155,15 @@ func (f *fake) Watch(ctx context.Context, id string) (<-chan longstop.Action, er
 	c := make(chan longstop.Action, 1)
 	go func() {
 		defer close(c)
-		for revision := int64(0); ; {
+		for seen := int64(0); ; {
 			f.mu.Lock()
-			err := f.await(ctx, func() bool { return f.action.Revision > revision })
+			err := f.await(ctx, func() bool { return f.action.Revision+f.shown > seen })
 			a := f.action
+			seen = f.action.Revision + f.shown
 			f.mu.Unlock()
 			if err != nil {
 				return
 			}
-			revision = a.Revision
 			select {
 			case c <- a:
 			case <-ctx.Done():

@@ -208,19 +208,33 @@ type follower struct {
 	tasks  sync.WaitGroup
 	from   [2]int64
 
-	sawMu    sync.Mutex
-	revision int64
+	sawMu sync.Mutex
+	last  *longstop.Action // as sent
 }
 
-// saw sends an action unless this or a later revision was sent.
+// saw sends an action unless a later sight, or one that tells a reader the same, was sent. Time alone
+// changes what is shown of one revision: a host that is not heard of makes what is known of it old.
 func (f *follower) saw(a longstop.Action) {
 	f.sawMu.Lock()
 	defer f.sawMu.Unlock()
-	if a.Revision <= f.revision || a.Settled() {
+	if a.Settled() || f.last != nil && (a.Revision < f.last.Revision || sameFace(f.last, &a)) {
 		return
 	}
-	f.revision = a.Revision
+	f.last = &a
 	f.json(longstop.FollowAction, a, false)
+}
+
+func sameFace(a, b *longstop.Action) bool {
+	return a.Revision == b.Revision && a.Alive == b.Alive && a.Outcome == b.Outcome && a.UnknownBecause == b.UnknownBecause &&
+		sight(a.Observation) == sight(b.Observation)
+}
+
+// sight is an observation without its times.
+func sight(o *longstop.Observation) longstop.Observation {
+	if o == nil {
+		return longstop.Observation{}
+	}
+	return longstop.Observation{Source: o.Source, Because: o.Because}
 }
 
 // follow sends the action at each revision and its output, and last the settled action, once all
