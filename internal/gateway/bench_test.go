@@ -53,3 +53,32 @@ func BenchmarkRun(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkOutput reads a finished run's 64 MB of output; beside it, `cat` of as much over a warm
+// connection.
+func BenchmarkOutput(b *testing.B) {
+	bench := newBench(b, sshtest.Options{})
+	const size = 64 << 20
+	a := bench.wait(bench.run(script("head -c 67108864 /dev/urandom")).ID)
+	b.Run("longstop", func(b *testing.B) {
+		b.SetBytes(size)
+		for b.Loop() {
+			if got := len(bench.output(a.ID, "stdout")); got != size {
+				b.Fatalf("%d bytes", got)
+			}
+		}
+	})
+	b.Run("cat", func(b *testing.B) {
+		hosts, err := bench.Hosts(b.Context())
+		bench.must(err)
+		link, err := bench.tap.Dialer.Dial(b.Context(), sshlink.Target{Name: bench.server.Alias, SSHConfig: bench.config})
+		bench.must(err)
+		defer link.Close()
+		b.SetBytes(size)
+		for b.Loop() {
+			if _, err := sshlink.Run(b.Context(), link, "cat "+hosts[0].StateDir+"/runs/"+string(a.RunID)+"/stdout", nil, size+1); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
