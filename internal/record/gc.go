@@ -14,9 +14,10 @@ import (
 
 // Collect marks a final run as one whose result is durable elsewhere: it may be removed after its
 // retention. Nothing is written, so a full disk does not matter: the run's own name in claims goes
-// (its key's stays). A run that is not final is refused.
+// (its key's stays). Only a final record that is in the slots, which go with that name, is first put
+// on a tombstone. A run that is not final is refused.
 func (r *Run) Collect() error {
-	_, rec, err := r.Read()
+	raw, rec, err := r.Read()
 	if err != nil && !errors.Is(err, ErrNoRecord) {
 		return err
 	}
@@ -24,8 +25,34 @@ func (r *Run) Collect() error {
 		return &longstop.Error{Code: longstop.CodeRefused, Message: "run " + string(r.id) + " has no final record to be collected",
 			Hint: "Collect it once it is final."}
 	}
+	if exists(r.f.claims, string(r.id)) && (r.dir == nil || !exists(r.dir, "final")) && !exists(r.f.tombs, string(r.id)) {
+		if err := r.f.entomb(r.id, seal(kindRecord, rec.Sequence, raw)); err != nil {
+			return err
+		}
+	}
 	r.f.resolve(r.id)
 	return unlink(r.f.claims, string(r.id))
+}
+
+// entomb makes a run's tombstone, whole before it has its name.
+func (f *Folder) entomb(id longstop.RunID, sealed []byte) error {
+	temporary := "new." + randomName()
+	tomb, err := openAt(f.tombs, temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	if err != nil {
+		return writeError(f.tombs.Name(), err)
+	}
+	defer tomb.Close()
+	defer unlink(f.tombs, temporary)
+	if _, err := tomb.Write(sealed); err != nil {
+		return writeError(tomb.Name(), err)
+	}
+	if err := f.flushData(tomb, "record.collect.data"); err != nil {
+		return err
+	}
+	if err := link(f.tombs, temporary, f.tombs, string(id)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return f.flush(f.tombs, "record.collect.flush")
 }
 
 // collected reports whether a final run was collected.

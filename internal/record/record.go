@@ -4,12 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/fault"
@@ -24,7 +21,7 @@ var ErrNoRecord = errors.New("the run has no record yet")
 var ErrFinal = errors.New("the run has its final record")
 
 // Read returns the run's newest record: its bytes as the writer signed them, and what they say. The
-// final one, once there is one, else the newer valid slot. ErrNoRecord: none was written. A record
+// final one, once there is one, else the newest valid slot. ErrNoRecord: none was written. A record
 // that is there and is not whole is longstop.CodeUnreadable, one of a newer version
 // longstop.CodeVersionMismatch. The MAC is not checked: its secret is elsewhere.
 func (r *Run) Read() (raw []byte, rec longstop.Record, err error) {
@@ -46,6 +43,11 @@ func (r *Run) Read() (raw []byte, rec longstop.Record, err error) {
 
 func (r *Run) readOnce() ([]byte, longstop.Record, error) {
 	raw, rec, err := r.readFinal()
+	if longstop.CodeOf(err) == longstop.CodeUnreadable {
+		if raw, last, ok := r.finalInSlots(); ok {
+			return raw, last, nil
+		}
+	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return raw, rec, err
 	}
@@ -156,7 +158,7 @@ func decode(data []byte, into any) error { return wire.Tolerant(data, into) }
 // rec keeps what it has. Final states are refused: Finish writes those. For the holder of the lock
 // alone.
 func (r *Run) Write(rec *longstop.Record, secret []byte, flush bool) (raw []byte, err error) {
-	if err := r.mayWrite(rec); err != nil {
+	if err := r.mayWrite(rec, secret); err != nil {
 		return nil, err
 	}
 	if rec.State.Final() {
@@ -182,96 +184,12 @@ func (r *Run) Write(rec *longstop.Record, secret []byte, flush bool) (raw []byte
 	return raw, nil
 }
 
-// Finish writes rec as the run's final record and returns its bytes; it sets the fields that Write
-// sets. It needs neither space nor an inode. ErrFinal if there is one already, whoever wrote it.
-// For the holder of the lock alone.
-//
-//  1. The room reserved at launch is overwritten and flushed: the record is whole under a name
-//     that nobody reads.
-//  2. It gets its name, create-only.
-//  3. The folder is flushed, and the folder above unless Settle was. From here on the run is final.
-//  4. The indexes follow. They are not flushed: a reader of the final record mends them.
-//  5. The slots are cut off, unless they are damaged and therefore kept; this also tells whoever
-//     watches the record file.
-func (r *Run) Finish(rec *longstop.Record, secret []byte) (raw []byte, err error) {
-	if err := r.mayWrite(rec); err != nil {
-		return nil, err
-	}
-	if !rec.State.Final() {
-		return nil, fmt.Errorf("write final record: state %q is not final", rec.State)
-	}
-	dir, err := r.folder()
-	if err != nil {
-		return nil, err
-	}
-	rec.Sequence = r.sequence + 1
-	if raw, err = fit(*rec, secret, finalSize); err != nil {
-		return nil, err
-	}
-	fault.At("record.finish.start")
-	if err := r.fillReserved(dir, seal(kindRecord, rec.Sequence, raw)); err != nil {
-		return nil, err
-	}
-	fault.At("record.finish.written")
-	if err := rename(dir, "final.reserved", "final"); err != nil {
-		return nil, err
-	}
-	r.sequence = rec.Sequence
-	fault.At("record.finish.renamed")
-	if err := r.f.flush(dir, "record.finish.flush"); err != nil {
-		return raw, err
-	}
-	if err := r.Settle(); err != nil {
-		return raw, err
-	}
-	fault.At("record.finish.durable")
-	r.f.resolve(r.id)
-	if r.slots.damaged == nil {
-		r.lock.file.Truncate(headSize)
-	}
-	return raw, nil
-}
-
-// fillReserved overwrites the final record's room, made anew if it is gone, and flushes it.
-func (r *Run) fillReserved(dir *os.File, data []byte) error {
-	room, err := openAt(dir, "final.reserved", unix.O_WRONLY|unix.O_CREAT)
-	if err != nil {
-		return writeError(dir.Name(), err)
-	}
-	defer room.Close()
-	if _, err := room.WriteAt(data, 0); err != nil {
-		return writeError(room.Name(), err)
-	}
-	// What is left of the room is given back; a failure leaves it, which readers pass over.
-	room.Truncate(int64(len(data)))
-	return r.f.flushData(room, "record.finish.data")
-}
-
-// rename gives a file a new name in its folder, create-only: ErrFinal if that is taken.
-func rename(dir *os.File, from, to string) error {
-	fd := int(dir.Fd())
-	err := unix.Renameat2(fd, from, fd, to, unix.RENAME_NOREPLACE)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-		// A file system or kernel without the flag: a hard link is as create-only.
-		if err = unix.Linkat(fd, from, fd, to, 0); err == nil {
-			unlink(dir, from)
-		}
-	}
-	if errors.Is(err, unix.EEXIST) {
-		return ErrFinal
-	}
-	if err != nil {
-		return writeError(dir.Name()+"/"+to, err)
-	}
-	return nil
-}
-
 // mayWrite sets what every record of this run says, and refuses one that may not be written.
-func (r *Run) mayWrite(rec *longstop.Record) error {
+func (r *Run) mayWrite(rec *longstop.Record, secret []byte) error {
 	if r.lock == nil {
 		return errors.New("write record: the run's lock is not held")
 	}
-	if r.Final() {
+	if r.slots.final || r.Final() && !r.forged(secret) {
 		return ErrFinal
 	}
 	rec.Version, rec.RunID, rec.StateID = envelopeVersion, r.id, r.f.id

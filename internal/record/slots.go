@@ -20,6 +20,7 @@ type slots struct {
 	newest  int      // slot of the newest valid record
 	durable int      // slot of the newest durable one, or slotUnknown
 	damaged error    // why there is none to be read: the slots are kept as they are
+	final   bool     // the newest one is the final record
 }
 
 const slotUnknown = -1
@@ -30,7 +31,7 @@ func (r *Run) place() (slots, uint64, error) {
 	s := slots{file: r.lock.file, newest: slotUnknown, durable: slotUnknown}
 	if _, rec, err := r.readFinal(); err == nil {
 		return s, rec.Sequence, nil
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	} else if !errors.Is(err, fs.ErrNotExist) && longstop.CodeOf(err) != longstop.CodeUnreadable {
 		return s, 0, err
 	}
 	data, err := r.slotBytes()
@@ -46,7 +47,8 @@ func (r *Run) place() (slots, uint64, error) {
 		s.durable = at
 		return s, 0, nil
 	}
-	_, err = r.parse(raw)
+	rec, err := r.parse(raw)
+	s.final = err == nil && rec.State.Final()
 	return s, sequence, err
 }
 
@@ -118,6 +120,9 @@ func (r *Run) slotBytes() ([]byte, error) {
 	}
 	if len(data) <= headSize {
 		return nil, &os.PathError{Op: "read", Path: path, Err: fs.ErrNotExist}
+	}
+	if len(data) < fileSize { // read while it was cut back: what is missing may be the newest
+		return nil, unreadable(path, errors.New("cut short"))
 	}
 	return data[headSize:], nil
 }

@@ -1,0 +1,179 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/fault"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+var errMoved = errors.New("the folder was moved or removed")
+
+// Finish writes rec as the run's final record and returns its bytes; it sets the fields that Write
+// sets. It needs neither space nor an inode. ErrFinal if there is one already that an owner or an
+// heir wrote. For the holder of the lock alone.
+//
+//  1. The room reserved at launch is overwritten and flushed: the record is whole under a name
+//     that nobody reads.
+//  2. It gets its name, create-only.
+//  3. The folder is flushed, and the folder above unless Settle was. From here on the run is final.
+//  4. The indexes follow. They are not flushed: a reader of the final record mends them.
+//  5. The slots are cut off, unless they are damaged and therefore kept; this also tells whoever
+//     watches the record file.
+//
+// Where the run's folder does not take it (the work may have removed, moved or filled it), the record
+// is written into a slot, which has its room too, and flushed: it is as durable there, and final.
+func (r *Run) Finish(rec *longstop.Record, secret []byte) (raw []byte, err error) {
+	if err := r.mayWrite(rec, secret); err != nil {
+		return nil, err
+	}
+	if !rec.State.Final() {
+		return nil, fmt.Errorf("write final record: state %q is not final", rec.State)
+	}
+	dir, err := r.folder()
+	if err == nil {
+		raw, err = r.name(dir, rec, secret)
+	}
+	if err != nil && !errors.Is(err, ErrFinal) {
+		if raw, slotErr := r.finishInSlots(rec, secret, err); slotErr == nil {
+			return raw, nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := r.f.flush(dir, "record.finish.flush"); err != nil {
+		return raw, err
+	}
+	if err := r.Settle(); err != nil {
+		return raw, err
+	}
+	fault.At("record.finish.durable")
+	r.f.resolve(r.id)
+	if r.slots.damaged == nil {
+		r.lock.file.Truncate(headSize)
+	}
+	return raw, nil
+}
+
+// name does steps 1 and 2 of Finish.
+func (r *Run) name(dir *os.File, rec *longstop.Record, secret []byte) (raw []byte, err error) {
+	unix.Fchmod(int(dir.Fd()), 0700) // else nobody reads it, by rule
+	if !sameName(dir) {
+		return nil, writeError(dir.Name(), errMoved)
+	}
+	if err := r.setAside(dir, secret); err != nil {
+		return nil, err
+	}
+	rec.Sequence = r.sequence + 1
+	if raw, err = fit(*rec, secret, finalSize); err != nil {
+		return nil, err
+	}
+	fault.At("record.finish.start")
+	if err := r.fillReserved(dir, seal(kindRecord, rec.Sequence, raw)); err != nil {
+		return nil, err
+	}
+	fault.At("record.finish.written")
+	if err := rename(dir, "final.reserved", "final"); err != nil {
+		return nil, err
+	}
+	r.sequence = rec.Sequence
+	fault.At("record.finish.renamed")
+	return raw, nil
+}
+
+// fillReserved overwrites the final record's room, made anew if it is gone, and flushes it.
+func (r *Run) fillReserved(dir *os.File, data []byte) error {
+	room, err := openAt(dir, "final.reserved", unix.O_WRONLY|unix.O_CREAT)
+	if err != nil {
+		return writeError(dir.Name(), err)
+	}
+	defer room.Close()
+	if _, err := room.WriteAt(data, 0); err != nil {
+		return writeError(room.Name(), err)
+	}
+	// What is left of the room is given back; a failure leaves it, which readers pass over.
+	room.Truncate(int64(len(data)))
+	return r.f.flushData(room, "record.finish.data")
+}
+
+// rename gives a file a new name in its folder, create-only: ErrFinal if that is taken.
+func rename(dir *os.File, from, to string) error {
+	fd := int(dir.Fd())
+	err := unix.Renameat2(fd, from, fd, to, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+		// A file system or kernel without the flag: a hard link is as create-only.
+		if err = unix.Linkat(fd, from, fd, to, 0); err == nil {
+			unlink(dir, from)
+		}
+	}
+	if errors.Is(err, unix.EEXIST) {
+		return ErrFinal
+	}
+	if err != nil {
+		return writeError(dir.Name()+"/"+to, err)
+	}
+	return nil
+}
+
+// finishInSlots writes the final record into a slot, and why it is there.
+func (r *Run) finishInSlots(rec *longstop.Record, secret []byte, because error) ([]byte, error) {
+	if r.slots.damaged != nil {
+		return nil, r.slots.damaged
+	}
+	last := *rec
+	last.Anomalies = append(last.Anomalies[:len(last.Anomalies):len(last.Anomalies)],
+		"the run's folder did not take the final record, which is kept in the record file: "+because.Error())
+	last.Sequence = r.sequence + 1
+	raw, err := fit(last, secret, slotSize)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.writeSlot(seal(kindRecord, last.Sequence, raw)); err != nil {
+		return nil, err
+	}
+	if err := r.flushSlots("record.finish.slot.flush"); err != nil {
+		return nil, err
+	}
+	*rec, r.sequence, r.slots.final = last, last.Sequence, true
+	r.f.resolve(r.id)
+	return raw, nil
+}
+
+// finalInSlots is a final record that is in the slots.
+func (r *Run) finalInSlots() ([]byte, longstop.Record, bool) {
+	raw, err := r.readSlots()
+	if err != nil || len(raw) == 0 {
+		return nil, longstop.Record{}, false
+	}
+	rec, err := r.parse(raw)
+	return raw, rec, err == nil && rec.State.Final()
+}
+
+// forged reports whether what has the final record's name is none: what is made while the lock is
+// held comes from its holder or from nobody entitled. A successor has no secret, and can only tell
+// that it is no record.
+func (r *Run) forged(secret []byte) bool {
+	raw, _, err := r.readFinal()
+	if err != nil {
+		return longstop.CodeOf(err) == longstop.CodeUnreadable
+	}
+	if secret == nil {
+		return false
+	}
+	_, signed, err := wire.Verify(raw, secret)
+	return err != nil || !signed
+}
+
+// setAside gives what was forged another name, under which it is kept.
+func (r *Run) setAside(dir *os.File, secret []byte) error {
+	if !exists(dir, "final") || !r.forged(secret) {
+		return nil
+	}
+	return rename(dir, "final", "final.forged."+randomName())
+}
