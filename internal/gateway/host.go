@@ -30,6 +30,8 @@ type host struct {
 	stop context.CancelFunc
 	wake chan struct{} // tells mind to look again
 
+	leased chan struct{} // tells keepLeases of another lease
+
 	mu      sync.Mutex
 	row     sqlite.Host
 	link    sshlink.Link
@@ -64,7 +66,7 @@ type run struct {
 }
 
 func newHost(g *Gateway, row sqlite.Host) *host {
-	h := &host{g: g, name: row.Name, row: row, wake: make(chan struct{}, 1),
+	h := &host{g: g, name: row.Name, row: row, wake: make(chan struct{}, 1), leased: make(chan struct{}, 1),
 		runs: map[longstop.ActionID]*run{}, byRun: map[longstop.RunID]*run{}, done: map[longstop.RunID]*finished{},
 		alien: map[longstop.RunID]bool{}, outages: map[longstop.ActionID]outage{}}
 	if seen := row.Seen; seen != nil {
@@ -134,9 +136,12 @@ func (g *Gateway) host(name string) (*host, error) {
 		Hint: "longstop host add " + name}
 }
 
-func (h *host) nudge() {
+func (h *host) nudge() { signal(h.wake) }
+
+// signal tells whoever receives from a channel with room for one. It never waits.
+func signal(to chan<- struct{}) {
 	select {
-	case h.wake <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }
@@ -177,7 +182,11 @@ func (h *host) keep(a longstop.Action, secret []byte) {
 	} else if a.Revision < r.action.Revision {
 		return
 	}
+	had := r.leased()
 	r.action = a
+	if !had && r.leased() {
+		signal(h.leased)
+	}
 	if secret != nil {
 		r.secret = secret
 	}

@@ -35,6 +35,30 @@ func (r *run) leaseLength() time.Duration { return seconds(r.action.Request.Leas
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
+// keepLeases renews the host's leases for as long as the channel lives. It goes on beside attend, whose
+// questions may be waited for longer than a lease lasts, and beside a renewal that is still unanswered:
+// each names an instant of its own, and an old one changes nothing.
+func (h *host) keepLeases(ch *channel) {
+	var renewed time.Time
+	for ch.live() {
+		pause := time.Minute // there is none: h.leased tells of the first
+		if every := h.renewEvery(); every > 0 {
+			if time.Since(renewed) >= every {
+				renewed = time.Now()
+				h.g.goes(func() { h.renew(ch) })
+			}
+			pause = every - time.Since(renewed)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-h.leased:
+		case <-ch.done:
+		}
+		timer.Stop()
+	}
+}
+
 // renewEvery is how often this host's leases are renewed: a third of the shortest, so that one lost
 // renewal ends nothing. Zero: there is none.
 func (h *host) renewEvery() time.Duration {
@@ -84,7 +108,7 @@ func (h *host) renew(ch *channel) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, id := range answer.Renewed {
-		if r := h.byRun[id]; r != nil {
+		if r := h.byRun[id]; r != nil && until[id].until > r.lease.until {
 			r.lease = until[id]
 		}
 	}

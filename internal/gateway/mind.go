@@ -69,7 +69,7 @@ func (h *host) pause(d time.Duration) {
 // attend is with a live channel until it ends, or has been idle for long enough.
 func (h *host) attend(ch *channel) {
 	h.lookAll(ch)
-	leases, looks, collects := time.Now(), time.Now().Add(lookEvery), time.Now().Add(collectEvery)
+	looks, collects := time.Now().Add(lookEvery), time.Now().Add(collectEvery)
 	for h.ctx.Err() == nil && ch.live() {
 		now := time.Now()
 		if !now.Before(looks) {
@@ -80,20 +80,11 @@ func (h *host) attend(ch *channel) {
 			h.collect(ch)
 			collects = now.Add(collectEvery)
 		}
-		every := h.renewEvery()
-		if every > 0 && !now.Before(leases) {
-			h.renew(ch)
-			leases = now.Add(every)
-		}
 		round := now.Add(h.round(h.ctx, ch, h.undecided()))
 		if h.idle(ch) {
 			return
 		}
-		next := earliest(round, looks, collects)
-		if every > 0 {
-			next = earliest(next, leases, now.Add(every))
-		}
-		timer := time.NewTimer(time.Until(next))
+		timer := time.NewTimer(time.Until(earliest(round, looks, collects)))
 		select {
 		case <-timer.C:
 		case <-h.wake:

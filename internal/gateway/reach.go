@@ -293,6 +293,7 @@ func (h *host) adopt(ch *channel) error {
 	h.canSee(ch)
 	pushes := make(chan wire.Pushed, 64)
 	h.g.goes(func() { h.takePushes(ch, pushes) })
+	h.g.goes(func() { h.keepLeases(ch) })
 	return ch.watch(h.g.cfg.Heartbeat, func(p wire.Pushed) {
 		h.heard(ch)
 		if len(p.Runs) == 0 {

@@ -57,12 +57,7 @@ func (w *watchers) wake(id longstop.ActionID) {
 	}
 }
 
-func (one *watcher) wake() {
-	select {
-	case one.woken <- struct{}{}:
-	default:
-	}
-}
+func (one *watcher) wake() { signal(one.woken) }
 
 func (w *watchers) wakeAll(ids []longstop.ActionID) {
 	for _, id := range ids {
