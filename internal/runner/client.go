@@ -30,8 +30,9 @@ func EnsureKeeper(ctx context.Context, f *record.Folder) error {
 	defer holds.Unlock()
 	if held := holds.by[f.Dir()]; held != nil {
 		select {
-		case <-held:
+		case <-held.gone:
 		default:
+			wake(held.keeper)
 			return nil
 		}
 	}
@@ -47,15 +48,21 @@ func EnsureKeeper(ctx context.Context, f *record.Folder) error {
 		l.close()
 		return keeperError(err)
 	}
-	holds.by[f.Dir()] = l.closed()
+	holds.by[f.Dir()] = &hold{keeper: behind(l), gone: l.closed()}
 	return nil
 }
 
-// holds are the keepers that this process holds on to, each until its channel is closed.
+// holds are the keepers that this process holds on to.
 var holds = struct {
 	sync.Mutex
-	by map[string]<-chan struct{}
-}{by: map[string]<-chan struct{}{}}
+	by map[string]*hold
+}{by: map[string]*hold{}}
+
+// hold is a connection that lets a keeper stay.
+type hold struct {
+	keeper boundary.Identity
+	gone   <-chan struct{} // closed with the connection
+}
 
 // Heal lets a keeper look after the runs that nobody answers for.
 func Heal(ctx context.Context, f *record.Folder) error {
@@ -139,6 +146,7 @@ func keeperLink(ctx context.Context, f *record.Folder) (*link, error) {
 	for {
 		l, err := dial(f.FD(), keeperSocket)
 		if err == nil {
+			wake(behind(l))
 			return l, nil
 		}
 		if !errors.Is(err, errNobody) {

@@ -101,11 +101,14 @@ func readOutput(run *record.Run, request wire.OutputRequest) (wire.OutputAnswer,
 // streamOver reports whether nothing more can be written: the run is final and no released process
 // that could still write is alive.
 func streamOver(run *record.Run) (bool, error) {
-	if !run.Final() {
-		return false, nil
+	final := run.Final()
+	if !final { // its last record may be where its others are, once nobody writes any more
+		if held, err := run.Locked(); held || err != nil {
+			return false, nil
+		}
 	}
 	_, rec, err := run.Read()
-	if errors.Is(err, record.ErrNoRecord) || errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, record.ErrNoRecord) || errors.Is(err, fs.ErrNotExist) || !final && (err != nil || !rec.State.Final()) {
 		return false, nil
 	}
 	if longstop.CodeOf(err) == longstop.CodeUnreadable || longstop.CodeOf(err) == longstop.CodeVersionMismatch {

@@ -193,6 +193,7 @@ func (k *keeper) assign(w *ward, sub wire.Submit, from login) error {
 	}
 	k.mu.Lock()
 	w.id, w.secret, w.report = sub.RunID, sub.Secret, report
+	w.overdue = overdue(firstRecord(sub, longstop.Writer{})) // until it answers
 	if w.dead = k.standbys[w.owner] == nil; w.dead {
 		k.freed = slices.DeleteFunc(k.freed, func(f *ward) bool { return f == w })
 	}
@@ -200,6 +201,7 @@ func (k *keeper) assign(w *ward, sub wire.Submit, from login) error {
 	k.wards[w.id] = w
 	k.mu.Unlock()
 	given := assignment{StateDir: k.folder.Dir(), Submit: sub, Login: from}
+	k.setGuard()
 	err = w.stream.send(given, w.outputs[0], inputs[0], w.outputs[1], inputs[1], report)
 	if w.dead {
 		select {
