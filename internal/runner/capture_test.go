@@ -71,7 +71,7 @@ func TestC004SurvivorOfAFinalRunGetsEPIPE(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer holder.Process.Kill()
-	sub := l.script("echo /proc/$$/fd/1 > handover; while ! test -e opened; do sleep 0.01; done; exit 0")
+	sub := l.script("exec 3>&1; echo /proc/$$/fd/3 > handover; while ! test -e opened; do sleep 0.01; done; exit 0")
 	l.submit(sub)
 	rec := l.final(sub.RunID)
 	if !exited(rec, 0) || rec.Output.Stream != longstop.StreamCut {

@@ -32,8 +32,9 @@ type enclosure interface {
 	signal(id boundary.Identity, sig unix.Signal) error
 	// doubts are living processes that may be the run's, and why they are not signalled.
 	doubts() []longstop.Process
-	// pace is how often to look where nobody tells.
+	// pace is how often to look where nobody tells; rest is called when nothing is going on.
 	pace() time.Duration
+	rest()
 }
 
 // custody is the answering for one run: its lock, its record, its output, its lease and deadline,
@@ -72,7 +73,7 @@ func newCustody(run *record.Run, rec longstop.Record, secret []byte, within encl
 		return nil, err
 	}
 	return &custody{run: run, rec: rec, secret: secret, within: within, clock: clock,
-		poke: make(chan struct{}, 1), inbox: make(chan func()), done: make(chan struct{}), counted: boundary.BootNow()}, nil
+		poke: make(chan struct{}, 1), inbox: make(chan func()), done: make(chan struct{}), counted: boundary.BootNow().Add(settling - recount)}, nil
 }
 
 // nudge lets attend look again.
@@ -439,18 +440,26 @@ func (c *custody) see() bool {
 	return true
 }
 
-// recount is how old the number of processes in a record may be.
-const recount = 5 * time.Second
+const (
+	// recount is how old the number of processes in a record may be, settling when it is first
+	// looked at.
+	recount  = 5 * time.Second
+	settling = time.Second
+)
 
 func (c *custody) count(now longstop.BootTime) {
-	if now.Sub(c.counted) >= recount && c.see() {
+	if now.Sub(c.counted) < recount {
+		return
+	}
+	if c.see() {
 		c.write(false)
 	}
+	c.within.rest()
 }
 
 // rearm sets the alarm to whatever comes next.
 func (c *custody) rearm(now longstop.BootTime) {
-	next := now.Add(c.within.pace())
+	next := min(now.Add(c.within.pace()), c.counted.Add(recount))
 	if c.opened != nil {
 		next = now.Add(5 * time.Millisecond)
 	}

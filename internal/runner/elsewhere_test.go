@@ -384,7 +384,7 @@ func TestC019ForeignSurvivor(t *testing.T) {
 func (l *lab) foreign(id longstop.RunID) []longstop.Process {
 	var all []longstop.Process
 	for _, s := range boundary.Descendants(l.mustOwner(id).PID) {
-		if p := boundary.Describe(s); p.UID != os.Geteuid() && strings.Contains(p.Command, "sleep") {
+		if p := boundary.Describe(s); p.UID != os.Geteuid() && s.Name == "sleep" {
 			all = append(all, p)
 		}
 	}

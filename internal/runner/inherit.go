@@ -196,9 +196,12 @@ func (k *keeper) inherit(w *ward) {
 		err = k.takeOver(w, run, rec)
 	}
 	if err != nil {
-		// It is final, or it stays unresolved, with whatever is wrong there to see.
+		// It is final, or whatever is wrong stays there to see; should it pass, there is a successor.
 		run.Close()
 		k.drop(w)
+		if !errors.Is(err, record.ErrFinal) {
+			k.succeedTo(w.id)
+		}
 	}
 }
 
@@ -351,6 +354,8 @@ type inherited struct {
 func (t *inherited) kind() longstop.BoundaryKind { return longstop.BoundaryTree }
 
 func (t *inherited) pace() time.Duration { return recount }
+
+func (t *inherited) rest() {}
 
 // settle: no child left that came, or could have come, from the run's owner.
 func (t *inherited) settle(ended func(boundary.Exit)) (empty, proven bool) {

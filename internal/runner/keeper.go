@@ -100,10 +100,7 @@ func RunKeeper(args []string) int {
 // stay returns when there is nothing to stay for.
 func (k *keeper) stay() {
 	for {
-		for k.needed() {
-			<-k.stirred
-		}
-		debug.FreeOSMemory()
+		k.restUntilFree()
 		pause := keeperLingers
 		if k.isLeaving() {
 			pause = 0
@@ -116,6 +113,21 @@ func (k *keeper) stay() {
 		if k.leave() {
 			return
 		}
+	}
+}
+
+// restUntilFree returns when nothing needs the keeper. While something does and nothing happens, it
+// takes up little: the memory of what has passed is given back.
+func (k *keeper) restUntilFree() {
+	for k.needed() {
+		select {
+		case <-k.stirred:
+			continue
+		case <-time.After(keeperLingers):
+			debug.FreeOSMemory()
+			boundary.Forget()
+		}
+		<-k.stirred
 	}
 }
 

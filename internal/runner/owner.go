@@ -71,7 +71,6 @@ func RunOwner([]string) int {
 		return exitAnswered
 	}
 	o.given = assignment{} // the script, the environment's values
-	boundary.Forget()
 	o.attend(custody, children, signals)
 	return exitAnswered
 }
@@ -341,6 +340,8 @@ func (t *ownTree) signal(id boundary.Identity, sig unix.Signal) error {
 func (t *ownTree) doubts() []longstop.Process { return nil }
 
 func (t *ownTree) pace() time.Duration { return recount }
+
+func (t *ownTree) rest() { boundary.Forget() }
 
 func pids(stats []boundary.Stat) []int {
 	all := make([]int, len(stats))

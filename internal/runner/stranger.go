@@ -72,7 +72,7 @@ func (k *keeper) endStranger(a ask, run *record.Run) (*custody, error) {
 	boundary.Signal(id, unix.SIGCONT)
 	if l, err := dial(run.DirFD(), ownerSocket); err == nil {
 		l.send(ask{Verb: askRenew, RunID: a.RunID}) // changes nothing; any answer will do
-		l.file.SetReadDeadline(time.Now().Add(time.Second))
+		l.file.SetReadDeadline(time.Now().Add(heardWithin)) // ending it loses what it knows: be patient
 		var r reply
 		err = l.receive(&r)
 		l.close()

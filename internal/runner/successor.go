@@ -213,6 +213,8 @@ func (t *identified) kind() longstop.BoundaryKind { return longstop.BoundaryTree
 
 func (t *identified) pace() time.Duration { return unseen }
 
+func (t *identified) rest() {}
+
 func (t *identified) settle(func(boundary.Exit)) (empty, proven bool) {
 	return len(t.roots()) == 0, false
 }
