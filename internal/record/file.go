@@ -125,7 +125,17 @@ func readAll(dir *os.File, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, limit))
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	// Room for what is there, at once: an owner keeps for hours what it takes in its first moments.
+	data := make([]byte, min(info.Size(), limit))
+	n, err := io.ReadFull(f, data)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // cut off meanwhile
+		err = nil
+	}
+	return data[:n], err
 }
 
 // names returns what is in dir now.
