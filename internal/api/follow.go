@@ -237,6 +237,10 @@ func sight(o *longstop.Observation) longstop.Observation {
 	return longstop.Observation{Source: o.Source, Because: o.Because}
 }
 
+// holdOff is how long a run may take to be over without anybody asking for its output: most commands
+// are short, and then their record says whether there is any.
+const holdOff = 2 * time.Millisecond
+
 // follow sends the action at each revision and its output, and last the settled action, once all
 // output was sent that it has.
 func (f *follower) follow(a longstop.Action) error {
@@ -250,23 +254,28 @@ func (f *follower) follow(a longstop.Action) error {
 			pumps.abandon()
 		}
 	}()
+	var hold <-chan time.Time
 	for !a.Settled() {
 		f.saw(a)
-		if pumps == nil && a.Launch.State == longstop.LaunchAccepted {
-			pumps = f.pump(string(a.ID))
+		if hold == nil && a.Launch.State == longstop.LaunchAccepted {
+			hold = time.After(holdOff)
 		}
-		next, open := <-changes
-		if !open {
-			if f.ctx.Err() != nil {
-				return f.ctx.Err()
+		select {
+		case next, open := <-changes:
+			if !open {
+				if f.ctx.Err() != nil {
+					return f.ctx.Err()
+				}
+				return stopped()
 			}
-			return stopped()
+			a = next
+		case <-hold:
+			pumps = f.pump(&a)
 		}
-		a = next
 	}
 	if a.Launch.State == longstop.LaunchAccepted {
 		if pumps == nil {
-			pumps = f.pump(string(a.ID))
+			pumps = f.pump(&a)
 		}
 		if err := pumps.finish(a.Output); err != nil {
 			return err

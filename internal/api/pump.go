@@ -27,16 +27,18 @@ type pump struct {
 	total  int64 // -1 until the run is final
 }
 
-func (f *follower) pump(id string) *pumps {
+// pump begins to carry the streams that the follower wants, less those that are known to have no more.
+func (f *follower) pump(a *longstop.Action) *pumps {
 	p := &pumps{f: f}
+	totals := []int64{a.Output.StdoutBytes, a.Output.StderrBytes}
 	for i, kind := range []longstop.FollowKind{longstop.FollowStdout, longstop.FollowStderr} {
-		if f.from[i] < 0 {
+		if f.from[i] < 0 || a.Settled() && f.from[i] >= totals[i] {
 			continue
 		}
 		one := &pump{kind: kind, offset: f.from[i], total: -1}
 		one.ctx, one.stop = context.WithCancel(f.ctx)
 		p.each[i] = one
-		p.wait.Go(func() { f.carry(id, one) })
+		p.wait.Go(func() { f.carry(string(a.ID), one) })
 	}
 	return p
 }
