@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -190,17 +191,24 @@ func folderError(path, what, fix string, err error) error {
 	return &longstop.Error{Code: longstop.CodeStateFolder, Message: path + " " + what, Hint: fix, Err: err}
 }
 
-// writeError is folderError for a write that failed.
+// writeError is folderError for a write that failed. Where err names another path, as of a folder
+// above that could not be made, that one is meant.
 func writeError(path string, err error) error {
+	var at *os.PathError
+	if errors.As(err, &at) {
+		path, err = at.Path, at.Err
+	}
+	folder := quote(filepath.Dir(path))
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return folderError(path, "cannot be written: the disk, its inodes or a quota are used up",
-			"Free space on the host, or remove what was collected: longstop host check", err)
+			"Free some on the host: df -h "+folder+"; df -i "+folder, err)
 	case errors.Is(err, unix.EROFS):
 		return folderError(path, "cannot be written: the file system is read-only",
 			"Use another state folder: longstop host add --state-dir DIR", err)
 	}
-	return folderError(path, "cannot be written", "Check its owner and mode: ls -ld "+quote(path), err)
+	return folderError(path, "cannot be written",
+		"On the host: ls -ld "+folder+". Or use another state folder: longstop host add --state-dir DIR", err)
 }
 
 func octal(mode uint32) string { return "0" + strconv.FormatUint(uint64(mode), 8) }
