@@ -23,10 +23,19 @@ func (h *host) mind() {
 			failures++
 			continue
 		}
-		failures = 0
+		began := time.Now()
 		h.attend(ch)
+		switch failures++; {
+		case ch.live() || time.Since(began) > steady:
+			failures = 0
+		case failures > 1: // one that ends at once is made anew at once, and then ever more slowly
+			h.pause(reconcile.Backoff(failures-2, h.seed()))
+		}
 	}
 }
+
+// steady is how long a channel lives that was worth making.
+const steady = 30 * time.Second
 
 // needed reports whether the host has something unresolved.
 func (h *host) needed() bool {

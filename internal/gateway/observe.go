@@ -185,15 +185,17 @@ func (h *host) look(ch *channel, statuses []wire.RunStatus, now longstop.BootTim
 	}
 	for _, one := range looked {
 		if one.seen != "" {
-			h.hasSeen(one.seen)
+			h.hasLooked(one.seen, one.fingerprint)
 		}
 	}
 }
 
-// looked is what one status changes, if anything, and which action it is a sight of.
+// looked is what one status changes, if anything, and which action it is a sight of. What was looked at
+// is remembered only once the change is durable.
 type looked struct {
-	change *change
-	seen   longstop.ActionID
+	change      *change
+	seen        longstop.ActionID
+	fingerprint [32]byte
 }
 
 // lookAt says what a status changes. One that says what the last one said costs nothing.
@@ -213,18 +215,15 @@ func (h *host) lookAt(s wire.RunStatus, now longstop.BootTime, by string) looked
 	}
 	r.output = s.Output
 	same := r.record == fingerprint && s.Error == nil
-	if s.Error == nil {
-		r.record = fingerprint
-	}
 	h.mu.Unlock()
 	if same {
-		return looked{seen: a.ID}
+		return looked{seen: a.ID, fingerprint: fingerprint}
 	}
 	sight, raw := h.sightOf(&a, secret, s, now, by)
 	switch sight := sight.(type) {
 	case reconcile.Seen:
 		h.tellCancel(a.ID, sight.Record)
-		return looked{seen: a.ID, change: &change{a.ID, func(d *draft) error {
+		return looked{seen: a.ID, fingerprint: fingerprint, change: &change{a.ID, func(d *draft) error {
 			observe(d, sight, raw)
 			return nil
 		}}}
@@ -268,10 +267,10 @@ func fingerprintOf(s wire.RunStatus) [32]byte {
 }
 
 // hasLooked notes that a record was applied, so that the same one pushed costs nothing, and is a sight.
-func (h *host) hasLooked(id longstop.ActionID, record []byte) {
+func (h *host) hasLooked(id longstop.ActionID, fingerprint [32]byte) {
 	h.mu.Lock()
 	if r := h.runs[id]; r != nil {
-		r.record = fingerprintOf(wire.RunStatus{Record: record})
+		r.record = fingerprint
 	}
 	h.mu.Unlock()
 	h.hasSeen(id)

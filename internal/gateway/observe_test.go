@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"database/sql"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,5 +65,28 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestWhatCouldNotBeKeptIsAskedForAgain: the disk takes nothing just when the run's end is pushed. Once
+// it does again, the end is learnt.
+func TestWhatCouldNotBeKeptIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	gate := filepath.Join(sshtest.ShortDir(t), "go")
+	a := b.run(script("while [ ! -e " + gate + " ]; do sleep 0.05; done; exit 4"))
+	b.until(a.ID, "it is seen", func(a longstop.Action) bool { return a.Alive == longstop.AliveYes })
+	db, err := sql.Open("sqlite", filepath.Join(b.home, "longstop.db"))
+	b.must(err)
+	defer db.Close()
+	_, err = db.Exec(`CREATE TRIGGER full BEFORE INSERT ON entries BEGIN SELECT RAISE(ABORT, 'the disk is full'); END`)
+	b.must(err)
+	b.must(os.WriteFile(gate, nil, 0o600))
+	watches := b.tap.count(wire.VerbWatch)
+	sshtest.Eventually(t, "the end was told and could not be kept", func() bool { return b.tap.count(wire.VerbWatch) > watches+2 })
+	_, err = db.Exec(`DROP TRIGGER full`)
+	b.must(err)
+	if a = b.wait(a.ID); a.Outcome != longstop.OutcomeFailed || *a.Workload.Result.ExitCode != 4 {
+		t.Errorf("%s", pretty(a))
 	}
 }

@@ -152,9 +152,7 @@ func TestUnclaimedRuns(t *testing.T) {
 	if count() != 1 {
 		t.Errorf("journalled %d times", count())
 	}
-	if a, _ := other.Action(t.Context(), string(theirs.ID)); a.Alive != longstop.AliveYes {
-		t.Errorf("theirs: %s", pretty(a))
-	}
+	other.until(theirs.ID, "theirs goes on", func(a longstop.Action) bool { return a.Alive == longstop.AliveYes })
 	other.cancel(theirs.ID, nil)
 }
 
@@ -230,4 +228,23 @@ func processOf(t *testing.T, argv ...string) int {
 	}
 	t.Fatalf("no process %q", argv)
 	return 0
+}
+
+// TestChannelsThatEndAtOnce: a host whose channels open and end is not dialled without a pause.
+func TestChannelsThatEndAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	a := b.run(script("sleep 60"))
+	b.tap.always(wire.VerbWatch, loseIt)
+	before := b.tap.count(wire.VerbWatch)
+	b.proxy.Cut()
+	sshtest.Eventually(t, "two channels more", func() bool { return b.tap.count(wire.VerbWatch) > before+2 })
+	two := b.tap.count(wire.VerbWatch)
+	time.Sleep(4 * time.Second)
+	if more := b.tap.count(wire.VerbWatch) - two; more > 4 {
+		t.Errorf("%d channels more in 4 s", more)
+	}
+	b.tap.set(nil)
+	b.until(a.ID, "it is seen again", func(a longstop.Action) bool { return a.Alive == longstop.AliveYes })
+	b.cancel(a.ID, nil)
 }

@@ -108,7 +108,7 @@ func (l *launching) settle(c carried, first bool) {
 	var answer wire.SubmitAnswer
 	err := c.reply.read(&answer)
 	var applied []byte // the record that the facts rest on now
-	l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
+	_, lost := l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
 		noteSSH(d, c)
 		if err != nil {
 			return l.refused(d, err, first, raw)
@@ -129,8 +129,8 @@ func (l *launching) settle(c carried, first bool) {
 		}
 		return nil
 	})
-	if applied != nil {
-		l.h.hasLooked(l.id, applied)
+	if lost == nil && applied != nil {
+		l.h.hasLooked(l.id, fingerprintOf(wire.RunStatus{Record: applied}))
 	}
 	if c.side != nil {
 		l.g.goes(func() { l.awaitExit(c) })
