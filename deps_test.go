@@ -232,9 +232,16 @@ func TestImports(t *testing.T) {
 			}
 		}
 	}
+	page, err := os.ReadFile("docs/map.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name := range rooms {
 		if !seen[name] {
-			t.Logf("%s is not there yet", name)
+			t.Errorf("rooms has %s, which is not there", name)
+		}
+		if !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("docs/map.md does not name `%s`", name)
 		}
 	}
 }
