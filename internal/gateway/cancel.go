@@ -65,7 +65,7 @@ func words(r longstop.Requester) string {
 // requestCancel notes the wish before anything is sent. Nothing is noted for what has ended.
 func requestCancel(d *draft, by string) error {
 	switch {
-	case d.Launch.State == longstop.LaunchRejected, d.Workload.State.Final() && !d.ReleasedAlive(), cancelPending(&d.Action):
+	case d.Launch.State == longstop.LaunchRejected, beyondStopping(&d.Action), cancelPending(&d.Action):
 		return nil
 	}
 	state, err := lifecycle.Cancels.Step(d.Cancel.State, longstop.CancelRequested)
@@ -80,6 +80,10 @@ func requestCancel(d *draft, by string) error {
 	return rejectDraft(d, by, longstop.CodeExpired, "cancelled before it was sent")
 }
 
+// beyondStopping reports whether the host has told the run's end, so that no cancel changes anything:
+// the record has said what became of the one that was asked.
+func beyondStopping(a *longstop.Action) bool { return a.Workload.State.Final() && !a.ReleasedAlive() }
+
 // cancelPending reports whether a wish to stop is open.
 func cancelPending(a *longstop.Action) bool {
 	switch a.Cancel.State {
@@ -90,9 +94,9 @@ func cancelPending(a *longstop.Action) bool {
 }
 
 // cancelStuck reports whether a caller of Cancel has nothing to wait for: the host does not answer,
-// or says what it cannot end.
+// says what it cannot end, or has told an end that proves nothing of the cancel (lost).
 func cancelStuck(a *longstop.Action) bool {
-	return a.Cancel.State == longstop.CancelUnconfirmed || a.Cancel.State == longstop.CancelRequested && a.Cancel.Because != "" ||
+	return beyondStopping(a) || a.Cancel.State == longstop.CancelUnconfirmed || a.Cancel.State == longstop.CancelRequested && a.Cancel.Because != "" ||
 		a.Workload.State == longstop.WorkloadCancelling && len(a.Workload.Survivors) > 0
 }
 
@@ -209,7 +213,7 @@ func (h *host) cancelAnswered(id longstop.ActionID, side *aside, got reply) {
 		if answer.Refused != "" {
 			to = longstop.CancelRefused
 		}
-		if cancelPending(&d.Action) && d.Cancel.State != to {
+		if cancelPending(&d.Action) && d.Cancel.State != to && !beyondStopping(&d.Action) {
 			for _, state := range lifecycle.Cancels.Path(d.Cancel.State, to) {
 				d.Cancel.State = state
 			}

@@ -2,7 +2,9 @@ package gateway_test
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -160,6 +162,26 @@ func TestCancelUnanswered(t *testing.T) {
 	b.start()
 	if a = b.wait(a.ID); a.Outcome != longstop.OutcomeCancelled || a.Cancel.State != longstop.CancelConfirmed {
 		t.Errorf("after a restart: %s", pretty(a))
+	}
+}
+
+// TestCancelLost: owner and keeper are gone, and the cancel's own answer is the last word, lost. It is
+// no confirmation, and nobody waits for another one.
+func TestCancelLost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	a := b.run(script("sleep 600"))
+	owner := a.Workload.Writer.PID
+	keeper, err := exec.Command("ps", "-o", "ppid=", "-p", fmt.Sprint(owner)).Output()
+	b.must(err)
+	b.must(exec.Command("kill", "-KILL", strings.TrimSpace(string(keeper)), fmt.Sprint(owner)).Run())
+	b.cancel(a.ID, nil)
+	a = b.wait(a.ID)
+	b.until(a.ID, "the cancel's end", func(a longstop.Action) bool {
+		return a.Workload.State == longstop.WorkloadLost && a.Cancel.State == longstop.CancelUnconfirmed && a.Cancel.Because != ""
+	})
+	if again := b.cancel(a.ID, nil); again.Workload.State != longstop.WorkloadLost || again.Cancel.State != longstop.CancelUnconfirmed {
+		t.Errorf("%s", pretty(again))
 	}
 }
 
