@@ -23,6 +23,7 @@ type kind struct {
 	signal  string // that it dies of
 	work    time.Duration
 	cancels bool // it goes on until it is cancelled
+	overdue bool // or until its deadline
 	flags   []string
 }
 
@@ -35,6 +36,9 @@ var kinds = []kind{
 	{name: "heeds", script: `trap 'echo bye; exit $C' TERM; echo ready; while :; do sleep 0.05; done`, stdout: "ready\nbye\n", work: 300 * time.Millisecond, cancels: true},
 	{name: "resists", script: `trap '' TERM; echo ready; (setsid sleep 300 &) ; while :; do sleep 0.05; done`, stdout: "ready\n", work: 300 * time.Millisecond,
 		cancels: true, flags: []string{"--grace", "300ms"}},
+	{name: "leaves", script: `echo ready; (setsid sleep 300 &) ; exit $C`, stdout: "ready\n", work: 200 * time.Millisecond, flags: []string{"--leftover", "kill", "--grace", "200ms"}},
+	{name: "overdue", script: `trap '' TERM; echo ready; while :; do sleep 0.05; done`, stdout: "ready\n", work: 500 * time.Millisecond,
+		overdue: true, flags: []string{"--deadline", "400ms", "--grace", "100ms"}},
 }
 
 func counted(from, to int) string {
@@ -53,6 +57,7 @@ type life struct {
 	after    time.Duration // of its batch's beginning
 	cancelAt time.Duration // after its id is known
 	verb     bool          // cancelled by the verb, else by Ctrl-C
+	channel  bool          // one of its own
 
 	started     chan struct{} // its command was
 	cancelled   chan struct{} // a cancel was tried
@@ -63,7 +68,7 @@ type life struct {
 }
 
 func newLife(key string, random *rand.Rand) *life {
-	return &life{kind: kinds[random.IntN(len(kinds))], key: key, code: random.IntN(100), verb: random.IntN(2) == 0,
+	return &life{kind: kinds[random.IntN(len(kinds))], key: key, code: random.IntN(100), verb: random.IntN(2) == 0, channel: random.IntN(4) == 0,
 		after: upTo(random, 200*time.Millisecond), cancelAt: upTo(random, 400*time.Millisecond),
 		started: make(chan struct{}), cancelled: make(chan struct{})}
 }
@@ -74,12 +79,17 @@ func upTo(random *rand.Rand, d time.Duration) time.Duration {
 
 func (l *life) file() string { return "/home/deploy/" + l.key }
 
-func (l *life) String() string { return fmt.Sprintf("%s %s (exit %d)", l.key, l.name, l.code) }
+func (l *life) String() string {
+	return fmt.Sprintf("%s %s (exit %d, own channel: %v)", l.key, l.name, l.code, l.channel)
+}
 
 // live starts the command, and cancels the run if it is one that waits for that.
 func (l *life) live(t *testing.T, g *gateway, host string) {
 	time.Sleep(l.after) // the moments are the test's input
 	args := append([]string{"run", "--key", l.key}, l.flags...)
+	if l.channel {
+		args = append(args, "--own-channel")
+	}
 	l.command = g.start(t, append(args, host, "-c", fmt.Sprintf("echo line >>%s; C=%d; %s", l.file(), l.code, l.script))...)
 	close(l.started)
 	if !l.cancels {
@@ -201,6 +211,17 @@ func (w witness) over(t *testing.T, l *life, a longstop.Action) {
 	w.writer(a, bad)
 }
 
+// cause is why the run is stopped, if it is.
+func (l *life) cause() longstop.Cause {
+	switch {
+	case l.cancels:
+		return longstop.CauseRequest
+	case l.overdue:
+		return longstop.CauseDeadline
+	}
+	return ""
+}
+
 // workload checks the outcome against what the work is known to do.
 func (w witness) workload(l *life, a longstop.Action, lines int, bad func(string, ...any)) {
 	result, want := pretty(a.Workload.Result), pretty(longstop.Result{ExitCode: &l.code})
@@ -211,11 +232,11 @@ func (w witness) workload(l *life, a longstop.Action, lines int, bad func(string
 	ownersDie := w.victim == "owner" || w.victim == "owner and keeper"
 	switch a.Workload.State {
 	case longstop.WorkloadFinished:
-		if lines != 1 || l.cancels || result != want || !empty {
+		if lines != 1 || l.cancels || l.overdue || result != want || !empty {
 			bad("with %d lines; want finished with %s", lines, want)
 		}
 	case longstop.WorkloadCancelled:
-		if !l.cancels || a.Workload.Cause != longstop.CauseRequest || a.Outcome != longstop.OutcomeCancelled || !empty {
+		if a.Workload.Cause != l.cause() || a.Outcome != longstop.OutcomeCancelled || !empty {
 			bad("cancelled, with %d lines", lines)
 		}
 	case longstop.WorkloadLaunchFailed:
