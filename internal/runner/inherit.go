@@ -23,6 +23,7 @@ type ward struct {
 	secret  []byte
 	owner   boundary.Identity
 	stream  *link           // to the owner, until it has answered
+	expiry  *time.Timer     // of a spare
 	outputs [2]int          // reading ends, not read while the owner lives; -1: none
 	report  int             // of the gate; -1 once the work was exec'd
 	rec     longstop.Record // as the owner answered

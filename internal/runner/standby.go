@@ -27,6 +27,9 @@ func (k *keeper) standBy() (*ward, error) {
 	w := k.spare
 	k.spare = nil
 	k.mu.Unlock()
+	if w != nil {
+		w.expiry.Stop()
+	}
 	if w != nil && w.stream.send(prepare{}) == nil {
 		return w, nil
 	}
@@ -59,7 +62,7 @@ func (k *keeper) spareOne() {
 		return
 	}
 	k.spare = w
-	time.AfterFunc(spareFor, func() {
+	w.expiry = time.AfterFunc(spareFor, func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if k.spare == w {

@@ -42,6 +42,17 @@ func (k *keeper) bypassStranger(a ask) (*custody, error) {
 	return nil, &longstop.Error{Code: longstop.CodeTimeout, Message: "the run has nobody who answers for it just now", Hint: "Ask again."}
 }
 
+// lockSoon takes a run's lock, also from a keeper that only looks whether anybody answers for the run:
+// that one holds it for a moment.
+func lockSoon(run *record.Run) error {
+	for deadline := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
+		_, err := run.Lock()
+		if !errors.Is(err, record.ErrHeld) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
 // lockUnlessOwned takes a run's lock. Where it is held and no owner has a socket, it is another look
 // of ours, or an owner that is about to have one: soon over.
 func lockUnlessOwned(run *record.Run) error {
@@ -63,7 +74,7 @@ func lockUnlessOwned(run *record.Run) error {
 // nobody else has and which ends with it.
 func (k *keeper) endStranger(a ask, run *record.Run) (*custody, error) {
 	if !a.Bypass {
-		return nil, &longstop.Error{Code: longstop.CodeTimeout, Message: "the run has an owner, which is to be asked", Hint: "Ask again."}
+		return nil, ownerFirst()
 	}
 	id, err := listenerOf(run)
 	if err != nil {
@@ -71,7 +82,7 @@ func (k *keeper) endStranger(a ask, run *record.Run) (*custody, error) {
 	}
 	boundary.Signal(id, unix.SIGCONT)
 	if l, err := dial(run.DirFD(), ownerSocket); err == nil {
-		l.send(ask{Verb: askRenew, RunID: a.RunID}) // changes nothing; any answer will do
+		l.send(ask{Verb: askRenew, RunID: a.RunID})         // changes nothing; any answer will do
 		l.file.SetReadDeadline(time.Now().Add(heardWithin)) // ending it loses what it knows: be patient
 		var r reply
 		err = l.receive(&r)
