@@ -96,7 +96,7 @@ func (l *login) explainHostKey() error {
 		at := other.Want[0]
 		e.Message = fmt.Sprintf("%s: the host key has changed%s; %s:%d has another", l.name(), words, at.Filename, at.Line)
 		e.Hint = fmt.Sprintf("if that is right: ssh-keygen -f %q -R %q, then connect once with %s; if not, somebody may be in between",
-			at.Filename, knownhosts.Normalize(l.addr()), sshCommand(l.to))
+			at.Filename, knownhosts.Normalize(l.addr()), l.to.Command())
 	case errors.As(l.hostErr, &other):
 		e.Code = longstop.CodeHostKeyUnknown
 		e.Message = l.name() + ": the host key is not known" + words

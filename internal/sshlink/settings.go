@@ -36,7 +36,7 @@ func resolveBySSH(ctx context.Context, path string, to Target) (settings, error)
 		said := plainLines(stderr.String())
 		return nil, &longstop.Error{Code: longstop.CodeUsage,
 			Message: to.Name + ": ssh does not take its configuration: " + strings.Join(said, "; "),
-			Hint:    "mend it, then see: " + sshCommand(to, "-G"), Err: err}
+			Hint:    "mend it, then see: " + to.Command("-G"), Err: err}
 	}
 	s := settings{}
 	for line := range strings.Lines(string(out)) {

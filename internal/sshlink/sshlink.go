@@ -12,6 +12,7 @@ package sshlink
 import (
 	"context"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/longstop/longstop"
@@ -21,6 +22,15 @@ import (
 type Target struct {
 	Name      string // what one types after ssh: an alias, a host, user@host, ssh://user@host:port
 	SSHConfig string // absolute path, for ssh -F; empty: the user's own configuration
+}
+
+// Command is what a person would type to reach the same host with ssh.
+func (to Target) Command(flags ...string) string {
+	words := append([]string{"ssh"}, flags...)
+	if to.SSHConfig != "" {
+		words = append(words, "-F", to.SSHConfig)
+	}
+	return strings.Join(append(words, to.Name), " ")
 }
 
 // Dialer connects to hosts. ctx bounds the whole of dialling: connecting, banner, key exchange,

@@ -29,13 +29,13 @@ func explainDial(to Target, t transcript, cause error, waited time.Duration) err
 		e.Err = cause
 	case errors.Is(cause, errMasterExited) && len(t.plain) > 0:
 		say("%s", t.plain[len(t.plain)-1])
-		e.Hint = "see: " + sshCommand(to, "-v") + " true"
+		e.Hint = "see: " + to.Command("-v") + " true"
 	case errors.Is(cause, errMasterExited):
 		say("ssh ended without a word")
-		e.Hint = "see: " + sshCommand(to, "-v") + " true"
+		e.Hint = "see: " + to.Command("-v") + " true"
 	default:
 		say("%s in %v", t.stage(), waited.Round(100*time.Millisecond))
-		e.Hint = "see: " + sshCommand(to, "-v") + " true"
+		e.Hint = "see: " + to.Command("-v") + " true"
 		if !errors.Is(cause, context.DeadlineExceeded) {
 			e.Err = cause
 		}
@@ -89,7 +89,7 @@ var troubles = []trouble{
 	{[]string{"Too many authentication failures"}, longstop.CodeAccessRefused, sayTooMany},
 	{[]string{"Permission denied ("}, longstop.CodeAccessRefused, sayRefused},
 	{[]string{"Could not resolve hostname"}, longstop.CodeUnreachable, func(to Target, t transcript, line string) (string, string) {
-		return strings.TrimPrefix(line, "ssh: "), "check the name, and what " + sshCommand(to, "-G") + " says of it"
+		return strings.TrimPrefix(line, "ssh: "), "check the name, and what " + to.Command("-G") + " says of it"
 	}},
 	{[]string{"Unable to negotiate with", "no matching host key type", "no matching key exchange"}, longstop.CodeUnsupported, func(to Target, t transcript, line string) (string, string) {
 		return "no common algorithms: " + line, "allow one of theirs for this host in ssh_config, if you must"
@@ -102,7 +102,7 @@ var troubles = []trouble{
 	}},
 	{[]string{"kex_exchange_identification: ", "banner exchange: "}, longstop.CodeUnreachable, sayBeforeBanner},
 	{[]string{"Bad configuration option", "Bad owner or permissions", "Can't open user config file", "bad configuration options"}, longstop.CodeUsage, func(to Target, t transcript, line string) (string, string) {
-		return "ssh does not take its configuration: " + line, "mend it, then see: " + sshCommand(to, "-G")
+		return "ssh does not take its configuration: " + line, "mend it, then see: " + to.Command("-G")
 	}},
 	{[]string{"Connection closed by", "Connection reset by", "Received disconnect from", "Disconnected from"}, longstop.CodeUnreachable, sayHungUp},
 }
@@ -118,9 +118,9 @@ func sayChanged(to Target, t transcript, line string) (string, string) {
 		_, where, _ = strings.Cut(where, " key in ")
 		message += fmt.Sprintf("; %s has another", where)
 	}
-	hint := "if that is right: ssh-keygen -R " + to.Name + ", then connect once with " + sshCommand(to)
+	hint := "if that is right: ssh-keygen -R " + to.Name + ", then connect once with " + to.Command()
 	if remove, ok := t.find([]string{"ssh-keygen -f "}); ok {
-		hint = "if that is right: " + strings.TrimSpace(remove) + ", then connect once with " + sshCommand(to)
+		hint = "if that is right: " + strings.TrimSpace(remove) + ", then connect once with " + to.Command()
 	}
 	return message, hint + "; if not, somebody may be in between"
 }
@@ -128,13 +128,13 @@ func sayChanged(to Target, t transcript, line string) (string, string) {
 func sayUnknown(to Target, t transcript, line string) (string, string) {
 	if t.hostKey == "" && t.jump != "" { // its ssh logs less, and fails first
 		return fmt.Sprintf("the host key of the jump host %s is not known", t.jump),
-			"check it, then connect once with " + sshCommand(Target{Name: t.jump, SSHConfig: to.SSHConfig})
+			"check it, then connect once with " + Target{Name: t.jump, SSHConfig: to.SSHConfig}.Command()
 	}
 	return "the host key is not known" + t.keyWords(), unknownKeyHint(to, t.host, t.port)
 }
 
 func unknownKeyHint(to Target, host, port string) string {
-	hint := "check it, then connect once with " + sshCommand(to)
+	hint := "check it, then connect once with " + to.Command()
 	if to.SSHConfig != "" || host == "" {
 		return hint
 	}
@@ -142,7 +142,7 @@ func unknownKeyHint(to Target, host, port string) string {
 	if port != "" && port != "22" {
 		scan = "ssh-keyscan -p " + port + " " + host
 	}
-	return "check it, then: " + scan + " >> ~/.ssh/known_hosts, or connect once with " + sshCommand(to)
+	return "check it, then: " + scan + " >> ~/.ssh/known_hosts, or connect once with " + to.Command()
 }
 
 func sayTooMany(to Target, t transcript, line string) (string, string) {
@@ -160,15 +160,15 @@ func sayRefused(to Target, t transcript, line string) (string, string) {
 			"allow this key to log in alone"
 	case t.offered == 0:
 		return fmt.Sprintf("the login of %s was refused: no key was offered; the server takes %s", who, methods),
-			"unlock the key (ssh-add), or name it in ssh_config (IdentityFile); see: " + sshCommand(to, "-v") + " true"
+			"unlock the key (ssh-add), or name it in ssh_config (IdentityFile); see: " + to.Command("-v") + " true"
 	}
 	return fmt.Sprintf("the login of %s was refused (%d %s offered; the server takes %s)", who, t.offered, plural(t.offered, "key", "keys"), methods),
-		"is the key in the host's authorized_keys, and the account open? See: " + sshCommand(to, "-v") + " true"
+		"is the key in the host's authorized_keys, and the account open? See: " + to.Command("-v") + " true"
 }
 
 func sayBeforeBanner(to Target, t transcript, line string) (string, string) {
 	if t.proxied {
-		return "the jump host or ProxyCommand gave no connection: " + t.plain[0], "see: " + sshCommand(to, "-v") + " true"
+		return "the jump host or ProxyCommand gave no connection: " + t.plain[0], "see: " + to.Command("-v") + " true"
 	}
 	_, why, _ := strings.Cut(line, ": ")
 	return "the server closed the connection before saying it speaks SSH: " + why,
@@ -180,7 +180,7 @@ func sayHungUp(to Target, t transcript, line string) (string, string) {
 		return "the server took the key and then hung up: " + line,
 			"the account may be locked or expired; the server's own log says why"
 	}
-	return line, "see: " + sshCommand(to, "-v") + " true"
+	return line, "see: " + to.Command("-v") + " true"
 }
 
 func (t *transcript) keyWords() string { return keyWords(t.keyType, t.hostKey) }
@@ -190,15 +190,6 @@ func keyWords(kind, fingerprint string) string {
 		return ""
 	}
 	return fmt.Sprintf(" (%s %s)", kind, fingerprint)
-}
-
-// sshCommand is what a person would type to reach the same host with ssh.
-func sshCommand(to Target, flags ...string) string {
-	words := append([]string{"ssh"}, flags...)
-	if to.SSHConfig != "" {
-		words = append(words, "-F", to.SSHConfig)
-	}
-	return strings.Join(append(words, to.Name), " ")
 }
 
 func plural(n int, one, many string) string {
