@@ -43,14 +43,12 @@ func takeLock(home client.Home) (*lock, error) {
 		return nil, err
 	}
 	if err = flock(held, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		if listens(home) {
+		if err := outlast(held, home); err != nil {
 			held.Close()
 			starting.Close()
-			return nil, nil
-		}
-		if err := flockWithin(held, lockPatience); err != nil {
-			held.Close()
-			starting.Close()
+			if err == errListens {
+				return nil, nil
+			}
 			return nil, busy(home, "another gateway has the lock and does not listen", err)
 		}
 	}
@@ -94,6 +92,25 @@ func flockWithin(f *os.File, patience time.Duration) error {
 		return err
 	case <-timer.C:
 		return fmt.Errorf("not free after %s", patience)
+	}
+}
+
+// errListens says that another gateway listens.
+var errListens = errors.New("another gateway listens")
+
+// outlast waits for a lock whose holder does not listen: it is ending, or its socket was removed and
+// it is about to make it again (errListens).
+func outlast(held *os.File, home client.Home) error {
+	for deadline := time.Now().Add(lockPatience); ; time.Sleep(20 * time.Millisecond) {
+		if listens(home) {
+			return errListens
+		}
+		if err := flock(held, syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("not free after %s", lockPatience)
+		}
 	}
 }
 

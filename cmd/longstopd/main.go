@@ -65,8 +65,8 @@ foreground and writes its log to standard error. TERM ends it; runs go on withou
 //     already, there is nothing to do;
 //  2. the store and the gateway, which begins to ask about unresolved runs;
 //  3. the socket; only now is it ready, and others that wait to start look again;
-//  4. on TERM, INT or a client's request: no new requests, streams told, channels closed, store
-//     closed. Runs are left alone. The lock goes with the process.
+//  4. on TERM, INT or a client's request, and where its home was removed: no new requests, streams
+//     told, channels closed, store closed. Runs are left alone. The lock goes with the process.
 func run(starter *starter) error {
 	syscall.Umask(0o077)
 	home, err := client.FindHome(os.Getenv)
@@ -100,7 +100,8 @@ func run(starter *starter) error {
 		return err
 	}
 	defer closeAll()
-	listener, err := listen(home)
+	place := &place{home: home, lock: lock}
+	listener, err := place.listen()
 	if err != nil {
 		return err
 	}
@@ -111,7 +112,10 @@ func run(starter *starter) error {
 		}
 	})
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	serve := func(l net.Listener) { go func() { served <- server.Serve(l) }() }
+	serve(listener)
+	gone := make(chan struct{})
+	go func() { place.keep(serve, log); close(gone) }()
 	lock.listening()
 	starter.ready()
 	log.Info("ready", "socket", home.Socket())
@@ -122,6 +126,8 @@ func run(starter *starter) error {
 	case why := <-stop:
 		signal.Stop(stop) // a second one ends us at once
 		log.Info("ending", "because", why.String())
+	case <-gone:
+		log.Warn("ending", "because", "the home "+home.Dir+" was removed, or is another gateway's now")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
 	defer cancel()
