@@ -135,9 +135,9 @@ func askRun(ctx context.Context, f *record.Folder, run *record.Run, a ask) (repl
 		if err == nil || ctx.Err() != nil {
 			return r, err
 		}
-		a.Bypass = errors.Is(err, os.ErrDeadlineExceeded)
 	}
-	for {
+	a.Bypass = errors.Is(err, os.ErrDeadlineExceeded)
+	for began := time.Now(); ; {
 		r, err := askKeeper(ctx, f, a)
 		if longstop.CodeOf(err) != longstop.CodeTimeout || ctx.Err() != nil {
 			return r, err
@@ -147,13 +147,17 @@ func askRun(ctx context.Context, f *record.Folder, run *record.Run, a ask) (repl
 		case <-ctx.Done():
 			return r, err
 		}
-		if l, dialErr := dial(run.DirFD(), ownerSocket); dialErr == nil {
+		l, err := dial(run.DirFD(), ownerSocket)
+		if err == nil {
 			r, err = exchange(ctx, l, a, heardWithin)
 			l.close()
 			if err == nil {
 				return r, nil
 			}
 		}
+		// Whoever does not hear is bypassed, and whoever has had no socket for as long: the work, which is
+		// the same user's, can remove it.
+		a.Bypass = a.Bypass || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, errNobody) && time.Since(began) > heardWithin
 	}
 }
 

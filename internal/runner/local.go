@@ -165,18 +165,21 @@ func socketName(dir int, name string) *unix.SockaddrUnix {
 }
 
 // dial connects to a socket of this user's in a folder. errNobody: there is none, or nobody behind
-// it.
+// it; os.ErrDeadlineExceeded: somebody is, and takes no connections.
 func dial(dir int, name string) (*link, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make a socket: %w", err)
 	}
-	for {
+	for deadline := time.Now().Add(heardWithin); ; time.Sleep(time.Millisecond) {
 		err = unix.Connect(fd, socketName(dir, name))
 		if err != unix.EAGAIN && err != unix.EINTR {
 			break
 		}
-		time.Sleep(time.Millisecond) // its queue is full
+		if time.Now().After(deadline) { // its queue stays full: it is stopped, or stuck
+			err = os.ErrDeadlineExceeded
+			break
+		}
 	}
 	if err == nil {
 		err = samePeer(fd)

@@ -139,7 +139,7 @@ func (o *owner) launch() (*custody, verdict) {
 	if o.run, err = folder.Run(o.given.Submit.RunID); err != nil {
 		return nil, verdict{Error: told(err)}
 	}
-	if _, err := o.run.Lock(); err != nil && !errors.Is(err, record.ErrFinal) {
+	if err := lockSoon(o.run); err != nil && !errors.Is(err, record.ErrFinal) {
 		return nil, verdict{Error: told(fmt.Errorf("take the run's lock: %w", err))}
 	}
 	fault.At("owner.locked")

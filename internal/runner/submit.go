@@ -153,6 +153,7 @@ func inTime(sub wire.Submit) error {
 func (k *keeper) begin(w *ward, sub wire.Submit, from login) (reply, error) {
 	if err := k.assign(w, sub, from); err != nil {
 		w.stream.close()
+		w.close()
 		return reply{}, err
 	}
 	fault.At("submit.assigned")

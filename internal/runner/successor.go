@@ -281,10 +281,19 @@ func (k *keeper) answering(a ask) (*custody, error) {
 	case w != nil && a.Bypass:
 		return k.bypass(w)
 	case w != nil:
-		<-w.gone
-		return w.custody, nil
+		select {
+		case <-w.gone:
+			return w.custody, nil
+		case <-time.After(soon): // an owner is there: it is about to listen, or its socket was removed
+			return nil, ownerFirst()
+		}
 	}
 	return k.bypassStranger(a)
+}
+
+// ownerFirst sends whoever asks to the run's owner.
+func ownerFirst() error {
+	return &longstop.Error{Code: longstop.CodeTimeout, Message: "the run has an owner, which is to be asked", Hint: "Ask again."}
 }
 
 // bypass ends an owner of ours that does not answer, and takes over from it.

@@ -83,6 +83,7 @@ func (s *server) push(ctx context.Context, request wire.Request, folder *record.
 		pause = min(beat, pollEvery)
 	}
 	w := &watcher{folder: folder, known: map[longstop.RunID]sight{}, ended: map[longstop.RunID]bool{}}
+	ensuring := make(chan struct{}, 1)
 	var number uint64
 	var lookedAtAll, pushed time.Time
 	for {
@@ -97,7 +98,11 @@ func (s *server) push(ctx context.Context, request wire.Request, folder *record.
 			}
 			// A keeper is there as long as this channel is, so that a launch need not wait for one
 			// to start, and a run whose owner died has an heir. Without one a launch says why.
-			go EnsureKeeper(ctx, folder)
+			select {
+			case ensuring <- struct{}{}:
+				go func() { EnsureKeeper(ctx, folder); <-ensuring }()
+			default: // one that does not come is waited for once
+			}
 		}
 		runs, err := w.look(names, all)
 		if err != nil {
