@@ -114,8 +114,12 @@ func (k *keeper) adopt() {
 	for _, s := range children {
 		seen[s.Identity] = true
 		// Z alone is enough: the threads that are still counted have let go of their children.
-		if w := owners[s.Identity]; w != nil && s.State == 'Z' && !w.dead {
+		switch w := owners[s.Identity]; {
+		case w == nil || w.dead:
+		case s.State == 'Z':
 			dying = append(dying, w)
+		case s.State == 'T':
+			k.reaper.Signal(s.Identity, unix.SIGCONT) // see wake; of a stop the parent is told, as of an end
 		}
 	}
 	for id := range k.adopted {

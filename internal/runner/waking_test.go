@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/boundary"
 )
 
@@ -52,4 +53,25 @@ func stateOf(id boundary.Identity) byte {
 		return 0
 	}
 	return s.State
+}
+
+// An owner that is stopped would leave a record that says running of work that has long ended, and
+// its lease to nobody.
+func TestAStoppedOwnerIsWoken(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"at once, before it has answered": "kill -STOP $PPID; exit 9",
+		"later":                           "sleep 0.3; kill -STOP $PPID; sleep 0.1; kill -STOP $PPID; exit 9",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t)
+			sub := l.script(script)
+			l.submit(sub)
+			rec := l.final(sub.RunID)
+			if !exited(rec, 9) || rec.Writer.Kind != longstop.WriterOwner {
+				t.Errorf("ended as %s", show(rec))
+			}
+		})
+	}
 }
