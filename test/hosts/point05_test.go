@@ -66,13 +66,13 @@ func (g *gateway) settled(t *testing.T, h *rig.Host, keys []string) {
 	end := time.Now().Add(2 * time.Minute)
 	for open := true; open; {
 		all, open = nil, false
-		g.ask(t, &all, "ps", "-a")
+		g.ask(t, &all, "ps", "-a", "-n", "1000")
 		for _, a := range all {
 			if !asked[a.IdempotencyKey] {
 				continue
 			}
-			if a.Outcome == longstop.OutcomeNotStarted && a.Launch.State != longstop.LaunchRejected {
-				t.Errorf("not_started with launch %s:\n%s", a.Launch.State, pretty(a))
+			if a.Outcome == longstop.OutcomeNotStarted && a.Launch.State != longstop.LaunchRejected && a.Workload.State != longstop.WorkloadLaunchFailed {
+				t.Fatalf("not_started with launch %s, workload %s:\n%s", a.Launch.State, a.Workload.State, pretty(a))
 			}
 			if !(a.Workload.State.Final() || a.Launch.State == longstop.LaunchRejected) {
 				open = true
@@ -98,12 +98,10 @@ func (g *gateway) settled(t *testing.T, h *rig.Host, keys []string) {
 		case ran == 0 && a.Outcome == longstop.OutcomeSucceeded:
 			t.Errorf("succeeded, and it did not run:\n%s", pretty(a))
 		}
-		delete(lines, a.IdempotencyKey)
+		delete(asked, a.IdempotencyKey)
 	}
-	for key := range lines {
-		if asked[key] {
-			t.Errorf("key %s ran, and no action knows", key)
-		}
+	for key := range asked {
+		t.Errorf("key %s has no action, and ran %d times", key, lines[key])
 	}
 	t.Logf("%d keys: %v", len(keys), counts)
 }
