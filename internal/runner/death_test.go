@@ -242,8 +242,8 @@ func TestLaw3BothKilledAndTheWorkEnds(t *testing.T) {
 	}
 }
 
-// A stopped owner is bypassed: its keeper ends it and stops the run itself.
-func TestLaw10StoppedOwnerIsBypassed(t *testing.T) {
+// A stopped owner does not keep a run from being stopped. (One that hangs: TestLaw10HungOwner….)
+func TestLaw10StoppedOwnerIsWoken(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	sub := l.script("trap 'echo heard >> got; exit 0' TERM; echo up > up; while :; do sleep 0.05; done")
@@ -251,7 +251,7 @@ func TestLaw10StoppedOwnerIsBypassed(t *testing.T) {
 	l.has("up", 1)
 	boundary.Signal(l.mustOwner(sub.RunID), unix.SIGSTOP)
 	_, rec := l.cancel(sub.RunID, 2*time.Second, 15*time.Second)
-	if !cancelled(rec, longstop.CauseRequest) || rec.Writer.Kind != longstop.WriterKeeper || len(l.lines("got")) != 1 {
+	if !cancelled(rec, longstop.CauseRequest) || len(l.lines("got")) != 1 {
 		t.Errorf("%s", show(rec))
 	}
 	l.nobody(sub.RunID)
@@ -349,5 +349,27 @@ func (l *lab) forge(rec longstop.Record) {
 	defer file.Close()
 	if _, err := file.WriteAt([]byte(sealed), int64(at)); err != nil {
 		l.t.Fatal(err)
+	}
+}
+
+// A state folder that is removed under a run: its work ends as it would, and then nobody stays behind
+// to write a record that nobody can read.
+func TestFolderRemoved(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	sub := l.script("while [ ! -e end ]; do sleep 0.05; done")
+	l.submit(sub)
+	owner, keeper := l.mustOwner(sub.RunID), l.mustKeeper()
+	holds.Lock()
+	delete(holds.by, l.f.Dir())
+	holds.Unlock()
+	if err := os.RemoveAll(l.f.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(l.path("end"), nil, 0600); err != nil {
+		t.Fatal(err)
+	}
+	for name, id := range map[string]boundary.Identity{"owner": owner, "keeper": keeper} {
+		eventually(t, "the end of the "+name, func() bool { return !boundary.Is(id) })
 	}
 }
