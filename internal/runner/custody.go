@@ -319,15 +319,11 @@ func (c *custody) finish() {
 	fault.At("owner.finished")
 }
 
-// seal writes the final record, or takes the one that somebody entitled to it wrote first. Where
-// somebody removed the run's folder there is nothing left to write to, and nobody to stay for.
+// seal writes the final record, or takes the one that somebody entitled to it wrote first.
 func (c *custody) seal() error {
 	raw, err := c.run.Finish(&c.rec, c.secret)
-	switch {
-	case errors.Is(err, record.ErrFinal):
+	if errors.Is(err, record.ErrFinal) {
 		raw, c.rec, err = c.run.Read()
-	case err != nil && removed(c.run.DirFD()):
-		raw, err = wire.Sign(c.rec, c.secret), nil
 	}
 	if err != nil {
 		return err
@@ -336,12 +332,6 @@ func (c *custody) seal() error {
 	c.final = true
 	logEnd(c.rec)
 	return nil
-}
-
-// removed reports whether an open folder has no name any more.
-func removed(dir int) bool {
-	var st unix.Stat_t
-	return unix.Fstat(dir, &st) == nil && st.Nlink == 0
 }
 
 // ending is a final record that waits for a disk.
