@@ -351,3 +351,25 @@ func (l *lab) forge(rec longstop.Record) {
 		l.t.Fatal(err)
 	}
 }
+
+// A state folder that is removed under a run: its work ends as it would, and then nobody stays behind
+// to write a record that nobody can read.
+func TestFolderRemoved(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	sub := l.script("while [ ! -e end ]; do sleep 0.05; done")
+	l.submit(sub)
+	owner, keeper := l.mustOwner(sub.RunID), l.mustKeeper()
+	holds.Lock()
+	delete(holds.by, l.f.Dir())
+	holds.Unlock()
+	if err := os.RemoveAll(l.f.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(l.path("end"), nil, 0600); err != nil {
+		t.Fatal(err)
+	}
+	for name, id := range map[string]boundary.Identity{"owner": owner, "keeper": keeper} {
+		eventually(t, "the end of the "+name, func() bool { return !boundary.Is(id) })
+	}
+}
