@@ -34,8 +34,11 @@ type Stat struct {
 	Identity
 	PPID, PGID, SID int
 	State           byte // one letter, as ps(1)
-	Threads         int
-	Name            string // of its executable or thread, at most 15 bytes
+	// Exiting says that its first thread has begun to end. A process whose children were handed on has
+	// begun so with all its threads, though it may not show as a zombie yet.
+	Exiting bool
+	Threads int
+	Name    string // of its executable or thread, at most 15 bytes
 }
 
 // Dead reports whether nothing of the process runs any more: a zombie waits for its parent alone.
@@ -87,6 +90,12 @@ func parseStat(data []byte) (Stat, error) {
 			return Stat{}, err
 		}
 	}
+	const flags, exiting = 6, 0x4 // field 9; PF_EXITING of linux/sched.h
+	bits, err := strconv.ParseUint(string(fields[flags]), 10, 64)
+	if err != nil {
+		return Stat{}, err
+	}
+	s.Exiting = bits&exiting != 0
 	s.Start, err = strconv.ParseUint(string(fields[start]), 10, 64)
 	return s, err
 }

@@ -56,6 +56,10 @@ func TestStatWithAnyName(t *testing.T) {
 	if err != nil || got != want {
 		t.Fatalf("parseStat = %+v, %v; want %+v", got, err, want)
 	}
+	const ends = "4242 (x) R 17 4200 4100 0 -1 4194564 0 0 0 0 0 0 0 0 20 0 3 0 987654 0 0 0\n"
+	if got, err := parseStat([]byte(ends)); err != nil || !got.Exiting {
+		t.Errorf("one that has begun to end: %+v, %v", got, err)
+	}
 	for _, bad := range []string{"", "1", "1 ()", "1 (x) S 1 2", "x (y) S 1 2 3 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 5", "1 (x) SS 1 2 3 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 5 6"} {
 		if s, err := parseStat([]byte(bad)); err == nil {
 			t.Errorf("parseStat(%q) = %+v", bad, s)

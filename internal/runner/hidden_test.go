@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -88,4 +89,42 @@ func TestDialGivesUp(t *testing.T) {
 		defer l.close()
 	}
 	t.Error("its queue was never full")
+}
+
+// Law 7: what a run released comes to the keeper when its parent ends, long after the run is over. It is
+// not taken for another run's whose owner died.
+func TestLaw7ReleasedIsNobodyElses(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	leave := l.path("leave")
+	free := l.request(longstop.Request{Leftover: longstop.LeftoverRelease,
+		Script: "(sleep 600 & echo $! >released; while [ ! -e " + leave + " ]; do sleep 0.02; done) & while [ ! -s released ]; do sleep 0.01; done"})
+	l.submit(free)
+	l.final(free.RunID)
+	released, err := strconv.Atoi(l.has("released", 1)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := boundary.Look(released)
+	if err != nil {
+		t.Fatal(err)
+	}
+	orphan := l.script("sleep 600")
+	l.submit(orphan)
+	owner := l.mustOwner(orphan.RunID)
+	if err := boundary.Signal(owner, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	l.state(orphan.RunID, longstop.WorkloadOrphaned)
+	if err := os.WriteFile(leave, nil, 0600); err != nil {
+		t.Fatal(err)
+	}
+	keeper := l.mustKeeper()
+	eventually(t, "the released process with the keeper", func() bool { s, err := boundary.Look(released); return err == nil && s.PPID == keeper.PID })
+	if _, rec := l.cancel(orphan.RunID, time.Second, 10*time.Second); rec.State != longstop.WorkloadCancelled {
+		t.Errorf("cancelled: %s", show(rec))
+	}
+	if !boundary.Is(who.Identity) {
+		t.Error("the cancel of one run ended what another had released")
+	}
 }

@@ -113,10 +113,10 @@ func (k *keeper) adopt() {
 	var dying []*ward // owners whose end we have not been told of, though their children are ours
 	for _, s := range children {
 		seen[s.Identity] = true
-		// Z alone is enough: the threads that are still counted have let go of their children.
+		// That is enough: what is left of it has let go of its children.
 		switch w := owners[s.Identity]; {
 		case w == nil || w.dead:
-		case s.State == 'Z':
+		case s.State == 'Z' || s.Exiting:
 			dying = append(dying, w)
 		case s.State == 'T':
 			k.reaper.Signal(s.Identity, unix.SIGCONT) // see wake; of a stop the parent is told, as of an end
@@ -127,7 +127,6 @@ func (k *keeper) adopt() {
 			delete(k.adopted, id)
 		}
 	}
-	k.forgetFreed()
 	for _, s := range children {
 		c := k.adopted[s.Identity]
 		switch {
@@ -138,6 +137,7 @@ func (k *keeper) adopt() {
 			c.stat, c.of = s, whose(s, c.of)
 		}
 	}
+	k.forgetFreed() // not before: a new child may be the last that such a run has left
 }
 
 // candidates are the runs that a new child can be of: those whose owner is dead, and those that
