@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/client"
 )
 
 func (a *app) activityVerb() *cobra.Command {
@@ -26,26 +27,26 @@ func (a *app) activityVerb() *cobra.Command {
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			id := ""
+			f := client.JournalFilter{After: after, Limit: limit, Newest: !c.Flags().Changed("after")}
 			if len(args) == 1 {
-				id = args[0]
+				f.Action = args[0]
 			}
-			return a.activity(c.Context(), id, after, limit)
+			return a.activity(c.Context(), f)
 		},
 		ValidArgsFunction: a.completeActions,
 	}
-	c.Flags().Int64Var(&after, "after", -1, "entries after this number")
+	c.Flags().Int64Var(&after, "after", -1, "entries after this number, instead of the newest")
 	c.Flags().IntVarP(&limit, "limit", "n", 100, "at most so many")
 	a.jsonFlag(c, "the entries as one array")
 	return c
 }
 
-func (a *app) activity(ctx context.Context, id string, after int64, limit int) error {
+func (a *app) activity(ctx context.Context, f client.JournalFilter) error {
 	gateway, err := a.gateway()
 	if err != nil {
 		return err
 	}
-	entries, err := gateway.Journal(ctx, id, after, limit)
+	entries, err := gateway.Journal(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -66,8 +67,14 @@ func (a *app) activity(ctx context.Context, id string, after int64, limit int) e
 		return nil
 	}
 	fmt.Fprint(a.out, t.render(width(a.out)))
-	if len(entries) == limit {
-		a.talk.note("more: longstop activity --after %d", entries[len(entries)-1].Index)
+	switch first, last := entries[0].Index, entries[len(entries)-1].Index; {
+	case len(entries) < f.Limit || f.Newest && first == 0:
+	case f.Newest && f.Action == "":
+		a.talk.note("%d older ones: longstop activity --after -1", first)
+	case f.Action == "":
+		a.talk.note("newer ones: longstop activity --after %d", last)
+	default:
+		a.talk.note("newer ones: longstop activity %s --after %d", plain(f.Action), last)
 	}
 	return nil
 }

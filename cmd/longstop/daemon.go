@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,7 +55,7 @@ func (a *app) daemonStart(ctx context.Context) error {
 		return nil
 	}
 	if !errors.Is(err, client.ErrAbsent) {
-		return err
+		return silent(gateway, err)
 	}
 	if err := client.Start(ctx, gateway.Home); err != nil {
 		return err
@@ -81,7 +82,7 @@ func (a *app) daemonStop(ctx context.Context) error {
 			return err
 		} // it is starting or ending: wait for its end
 	case err != nil:
-		return fmt.Errorf("stop the gateway: %w", err)
+		return fmt.Errorf("stop the gateway: %w", silent(gateway, err))
 	}
 	if err := client.AwaitEnd(ctx, gateway.Home); err != nil {
 		return err
@@ -120,7 +121,7 @@ func (a *app) daemonStatus(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return err
+		return silent(gateway, err)
 	}
 	if a.json {
 		a.printJSON(struct {
@@ -131,6 +132,18 @@ func (a *app) daemonStatus(ctx context.Context) error {
 	}
 	fmt.Fprintf(a.out, "a gateway runs%s%s\nhome %s\nlog  %s\n", between, daemonWords(&now, a.now()), plain(now.Home), plain(gateway.Home.Log()))
 	return nil
+}
+
+// silent makes an error of a gateway that takes connections and does not answer one that helps.
+func silent(gateway *client.Client, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	hint := "see " + gateway.Home.Log()
+	if pid := client.Holder(gateway.Home); pid > 0 {
+		hint = fmt.Sprintf("ps -o stat,args %d shows its process: if it is stopped (T), kill -CONT %d; else kill -KILL %d, and the next command starts another. Runs go on", pid, pid, pid)
+	}
+	return &longstop.Error{Code: longstop.CodeInternal, Message: "the gateway does not answer", Hint: hint}
 }
 
 func daemonWords(s *longstop.DaemonStatus, now time.Time) string {

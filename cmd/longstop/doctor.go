@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -159,14 +158,12 @@ func (a *app) checkHome() (*client.Client, finding) {
 }
 
 func checkGateway(ctx context.Context, gateway *client.Client) finding {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, statusPatience)
 	defer cancel()
 	now, err := gateway.Status(ctx)
 	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return wrong("gateway", errors.New("it does not answer"), "look at "+gateway.Home.Log()+" and at the process in "+gateway.Home.Lock())
 	case err != nil:
-		return wrong("gateway", err, "look at "+gateway.Home.Log())
+		return wrong("gateway", silent(gateway, err), "see "+gateway.Home.Log())
 	case now.API != longstop.APIVersion:
 		return wrong("gateway", fmt.Errorf("it speaks version %d of the API, this longstop %d", now.API, longstop.APIVersion), "longstop daemon stop (runs go on)")
 	case now.Version != longstop.Version:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/longstop/longstop"
@@ -28,12 +29,14 @@ func asError(err error) *longstop.Error {
 		return &longstop.Error{Code: longstop.CodeInternal, Message: "no gateway runs", Hint: "longstop daemon start"}
 	}
 	var known *longstop.Error
-	if !errors.As(err, &known) {
-		hint := ""
-		if errors.Is(err, client.ErrGone) {
-			hint = "the same command again; longstop doctor if it stays so"
-		}
-		return &longstop.Error{Code: longstop.CodeInternal, Message: err.Error(), Hint: hint}
+	switch {
+	case errors.As(err, &known):
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &longstop.Error{Code: longstop.CodeInternal, Message: "the gateway does not answer", Hint: "longstop daemon status"}
+	case errors.Is(err, client.ErrGone):
+		return &longstop.Error{Code: longstop.CodeInternal, Message: err.Error(), Hint: "the same command again; longstop doctor if it stays so"}
+	default:
+		return &longstop.Error{Code: longstop.CodeInternal, Message: err.Error()}
 	}
 	told := *known
 	told.Message, told.Err = err.Error(), nil

@@ -59,7 +59,11 @@ func (a *app) ps(ctx context.Context, f client.Filter) error {
 		a.talk.note("%s", line)
 	}
 	if len(list) == f.Limit {
-		a.talk.note("the newest %d: longstop ps --before %s shows older ones", f.Limit, list[len(list)-1].ID)
+		all := ""
+		if f.All {
+			all = " -a"
+		}
+		a.talk.note("the newest %d: longstop ps%s --before %s shows older ones", f.Limit, all, list[len(list)-1].ID)
 	}
 	return nil
 }

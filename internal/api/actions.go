@@ -145,6 +145,7 @@ func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {
 	q := queryOf(r)
 	f := gateway.JournalFilter{
 		Action: longstop.ActionID(q.text("action")), After: q.number("after", -1, -1, 1<<62), Limit: int(q.number("limit", 100, 1, 10_000)),
+		Newest: q.flag("newest"),
 	}
 	if err := q.check(); err != nil {
 		return err

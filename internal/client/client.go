@@ -280,11 +280,22 @@ func (c *Client) Reconcile(ctx context.Context, id string, note func(string)) (a
 	return a, err
 }
 
-// Journal lists entries, oldest first, from the one after the given index. Action may be empty.
-func (c *Client) Journal(ctx context.Context, actionID string, after int64, limit int) (list []longstop.JournalEntry, err error) {
-	query := url.Values{"after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(limit)}}
-	if actionID != "" {
-		query.Set("action", actionID)
+// JournalFilter chooses journal entries.
+type JournalFilter struct {
+	Action string // all of one action's; empty: of the whole journal
+	After  int64  // entries with a larger index; -1 from the first
+	Newest bool   // of the whole journal: the newest
+	Limit  int
+}
+
+// Journal lists entries, oldest first.
+func (c *Client) Journal(ctx context.Context, f JournalFilter) (list []longstop.JournalEntry, err error) {
+	query := url.Values{"after": {strconv.FormatInt(f.After, 10)}, "limit": {strconv.Itoa(f.Limit)}}
+	if f.Action != "" {
+		query.Set("action", f.Action)
+	}
+	if f.Newest {
+		query.Set("newest", "1")
 	}
 	err = c.call(ctx, "GET", v1+"/journal", query, nil, &list)
 	return list, err

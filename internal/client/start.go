@@ -196,6 +196,17 @@ func Running(home Home) (bool, error) {
 	return false, nil
 }
 
+// Holder is the process id that the gateway wrote into its lock: for people, who may find another
+// process under it by now. 0: none.
+func Holder(home Home) int {
+	text, err := os.ReadFile(home.Lock())
+	if err != nil {
+		return 0
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return pid
+}
+
 // AwaitEnd returns once no process holds the home's lock: what it asked to stop has ended.
 func AwaitEnd(ctx context.Context, home Home) error {
 	lock, err := os.Open(home.Lock())

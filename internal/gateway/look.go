@@ -22,6 +22,7 @@ type JournalFilter struct {
 	Action longstop.ActionID
 	After  int64 // entries with a larger index; -1 from the first
 	Limit  int   // default 100
+	Newest bool  // of the whole journal, without Action: the newest Limit ones, oldest first
 }
 
 // RawAnswer is what came over the wire about an action, as it came.
@@ -55,7 +56,15 @@ func (g *Gateway) Actions(ctx context.Context, f ActionFilter) ([]longstop.Actio
 
 // Journal returns entries, oldest first.
 func (g *Gateway) Journal(ctx context.Context, f JournalFilter) ([]longstop.JournalEntry, error) {
-	entries, err := g.store.Entries(ctx, sqlite.EntryFilter{Action: f.Action, From: f.After + 1, Limit: f.Limit})
+	from := f.After + 1
+	if f.Newest && f.Action == "" && f.Limit > 0 {
+		head, err := g.store.Head(ctx)
+		if err != nil {
+			return nil, err
+		}
+		from = max(from, head.Size-int64(f.Limit))
+	}
+	entries, err := g.store.Entries(ctx, sqlite.EntryFilter{Action: f.Action, From: from, Limit: f.Limit})
 	if err != nil {
 		return nil, err
 	}
