@@ -126,7 +126,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	g.stop()
 	g.mu.Lock()
 	for _, h := range g.hosts {
-		h.hangUp()
+		g.goes(h.hangUp)
 	}
 	g.mu.Unlock()
 	ended := make(chan struct{})
