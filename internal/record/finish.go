@@ -16,7 +16,7 @@ var errMoved = errors.New("the folder was moved or removed")
 
 // Finish writes rec as the run's final record and returns its bytes; it sets the fields that Write
 // sets. It needs neither space nor an inode. ErrFinal if there is one already that an owner or an
-// heir wrote. For the holder of the lock alone.
+// heir wrote. For the holder of the lock alone, who may call it again where it failed.
 //
 //  1. The room reserved at launch is overwritten and flushed: the record is whole under a name
 //     that nobody reads.
@@ -29,6 +29,9 @@ var errMoved = errors.New("the folder was moved or removed")
 // Where the run's folder does not take it (the work may have removed, moved or filled it), the record
 // is written into a slot, which has its room too, and flushed: it is as durable there, and final.
 func (r *Run) Finish(rec *longstop.Record, secret []byte) (raw []byte, err error) {
+	if raw = r.named; raw != nil {
+		return raw, r.settleFinal()
+	}
 	if err := r.mayWrite(rec, secret); err != nil {
 		return nil, err
 	}
@@ -47,18 +50,25 @@ func (r *Run) Finish(rec *longstop.Record, secret []byte) (raw []byte, err error
 	if err != nil {
 		return nil, err
 	}
-	if err := r.f.flush(dir, "record.finish.flush"); err != nil {
-		return raw, err
+	r.named = raw
+	return raw, r.settleFinal()
+}
+
+// settleFinal does steps 3 to 5 of Finish.
+func (r *Run) settleFinal() error {
+	if err := r.f.flush(r.dir, "record.finish.flush"); err != nil {
+		return err
 	}
 	if err := r.Settle(); err != nil {
-		return raw, err
+		return err
 	}
 	fault.At("record.finish.durable")
+	r.named = nil
 	r.f.resolve(r.id)
 	if r.slots.damaged == nil {
 		r.lock.file.Truncate(headSize)
 	}
-	return raw, nil
+	return nil
 }
 
 // name does steps 1 and 2 of Finish.

@@ -25,6 +25,7 @@ type Run struct {
 	slots    slots  // for the holder of the lock
 	sequence uint64 // of the newest record, for the holder of the lock
 	settled  bool   // the run's folder is durable in runs
+	named    []byte // the final record, once it has its name and until it is durable
 }
 
 // ErrNoRun says that the folder has no such run, and no tombstone of it.

@@ -216,7 +216,8 @@ func (k *keeper) lastWord(w *ward, run *record.Run) (longstop.Record, error) {
 	if _, rec, err := run.Read(); err == nil && rec.State.Final() {
 		return rec, record.ErrFinal
 	}
-	if _, err := run.Lock(); err != nil && run.Claim().KeyHash == "" {
+	// A damaged record is no hindrance; without the lock nothing could be written.
+	if err := lockSoon(run); errors.Is(err, record.ErrHeld) || err != nil && run.Claim().KeyHash == "" {
 		return longstop.Record{}, err
 	}
 	raw, rec, err := run.Read()
