@@ -128,6 +128,7 @@ func (a *aside) ask(ctx context.Context, body any, within time.Duration) (reply,
 		return reply{}, &unanswered{Sent: true, Raw: frames.Raw(), Err: &longstop.Error{Code: longstop.CodeBadAnswer, Err: err,
 			Message: "what " + a.host.name + " sent is no answer"}}
 	}
+	answer.Error = saidBy(a.host.name, answer.Error)
 	return reply{answer, frames.Raw()}, nil
 }
 

@@ -96,7 +96,7 @@ func plainPath(p string) bool {
 // loginShell speaks with whatever the server runs for a login.
 type loginShell struct {
 	link sshlink.Link
-	name string // of the host, for messages
+	to   sshlink.Target // for messages
 }
 
 // probed is what the login shell says of its host.
@@ -112,12 +112,12 @@ type probed struct {
 func (s loginShell) probe(ctx context.Context) (probed, error) {
 	answer, noise, err := s.ask(ctx, shellWithin, probeText, nil)
 	if err != nil {
-		return probed{}, fmt.Errorf("look at %s: %w", s.name, err)
+		return probed{}, err
 	}
 	p := probed{home: answer["home"], data: answer["data"], noise: noise}
 	if p.uid, err = strconv.Atoi(answer["uid"]); err != nil || p.uid < 0 {
 		return probed{}, &longstop.Error{Code: longstop.CodeBadAnswer, Noise: noise,
-			Message: fmt.Sprintf("%s: the shell gave %q for the user's number", s.name, answer["uid"])}
+			Message: fmt.Sprintf("%s: the shell gave %q for the user's number", s.to.Name, answer["uid"])}
 	}
 	if answer["system"] == "Linux" {
 		switch answer["machine"] {
@@ -130,7 +130,7 @@ func (s loginShell) probe(ctx context.Context) (probed, error) {
 	if p.goarch == "" {
 		return probed{}, &longstop.Error{Code: longstop.CodeUnsupported,
 			Message: fmt.Sprintf("%s is %s on %s: there are runners for Linux on x86_64 and aarch64 alone",
-				s.name, answer["system"], answer["machine"])}
+				s.to.Name, answer["system"], answer["machine"])}
 	}
 	return p, nil
 }
@@ -176,7 +176,7 @@ func (s loginShell) install(ctx context.Context, runners Runners, note func(stri
 	if there == sum {
 		return where, sum, found.noise, nil
 	}
-	tell(note, fmt.Sprintf("copying the runner to %s (%.1f MB)…", s.name, float64(len(binary))/1e6))
+	tell(note, fmt.Sprintf("copying the runner to %s (%.1f MB)…", s.to.Name, float64(len(binary))/1e6))
 	return where, sum, found.noise, s.push(ctx, folder, base, binary, sum, there != "")
 }
 
@@ -187,7 +187,7 @@ func (s loginShell) place(ctx context.Context, found probed, base string) (folde
 	answer, noise, err := s.ask(ctx, shellWithin,
 		fill(placeText, "@uid", strconv.Itoa(found.uid), "@base", base, "@folders", strings.Join(dirs, " ")), nil)
 	if err != nil {
-		return "", "", fmt.Errorf("find a place for the runner on %s: %w", s.name, err)
+		return "", "", fmt.Errorf("find a place for the runner on %s: %w", s.to.Name, err)
 	}
 	folder = answer["folder"]
 	switch {
@@ -196,11 +196,11 @@ func (s loginShell) place(ctx context.Context, found probed, base string) (folde
 			unfit = append(unfit, strings.Split(answer["not"], "\n")...)
 		}
 		return "", "", &longstop.Error{Code: longstop.CodeStateFolder, Noise: noise,
-			Message: fmt.Sprintf("%s has no place for the runner: %s", s.name, strings.Join(unfit, "; ")),
+			Message: fmt.Sprintf("%s has no place for the runner: %s", s.to.Name, strings.Join(unfit, "; ")),
 			Hint:    "make one of these a folder of your own with mode 0700, on a file system without noexec"}
 	case !slices.Contains(dirs, folder):
 		return "", "", &longstop.Error{Code: longstop.CodeBadAnswer, Noise: noise,
-			Message: fmt.Sprintf("%s: the shell chose the folder %q, which it was not offered", s.name, folder)}
+			Message: fmt.Sprintf("%s: the shell chose the folder %q, which it was not offered", s.to.Name, folder)}
 	case answer["have"] == "":
 		return folder, "", nil
 	case answer["sha256"] == "":
@@ -219,13 +219,13 @@ func (s loginShell) push(ctx context.Context, folder, base string, binary []byte
 		fill(pushText, "@folder", folder, "@base", base, "@size", strconv.Itoa(len(binary)), "@sum", sum, "@aside", aside),
 		bytes.NewReader(binary))
 	if err != nil {
-		return fmt.Errorf("copy the runner to %s: %w", s.name, err)
+		return fmt.Errorf("copy the runner to %s: %w", s.to.Name, err)
 	}
 	if answer["named"] == "no" || answer["sha256"] != sum {
 		return &longstop.Error{Code: longstop.CodeStateFolder, Noise: noise,
 			Message: fmt.Sprintf("the runner did not arrive whole on %s: %s of %d bytes, SHA-256 %q, in %s: %s",
-				s.name, strings.TrimSpace(answer["size"]), len(binary), answer["sha256"], folder, answer["why"]),
-			Hint: "look for a full disk or quota there: ssh " + s.name + " df " + folder}
+				s.to.Name, strings.TrimSpace(answer["size"]), len(binary), answer["sha256"], folder, answer["why"]),
+			Hint: "look for a full disk or quota there: " + s.to.Command() + " df " + folder}
 	}
 	return nil
 }
@@ -242,8 +242,8 @@ func (s loginShell) ask(ctx context.Context, within time.Duration, text string, 
 	if err != nil {
 		if code := longstop.CodeOf(err); code == longstop.CodeTimeout || ctx.Err() != nil {
 			return nil, said, &longstop.Error{Code: longstop.CodeTimeout, Noise: said, Err: err,
-				Message: fmt.Sprintf("the login shell of %s did not start sh within %v%s", s.name, within, quoted(said)),
-				Hint:    "look at the start-up files of that login: ssh " + s.name + " true must end by itself"}
+				Message: fmt.Sprintf("the login shell of %s did not start sh within %v%s", s.to.Name, within, quoted(said)),
+				Hint:    "look at the start-up files of that login: " + s.to.Command() + " true must end by itself"}
 		}
 		return nil, said, err
 	}
@@ -257,11 +257,11 @@ func (s loginShell) ask(ctx context.Context, within time.Duration, text string, 
 // ranSomethingElse is the error for a login shell from which no framed answer came.
 func (s loginShell) ranSomethingElse(exit sshlink.Exit, said string) error {
 	if exit.State == longstop.SSHLost {
-		return &longstop.Error{Code: longstop.CodeUnreachable, Noise: said, Message: "the connection to " + s.name + " was lost"}
+		return &longstop.Error{Code: longstop.CodeUnreachable, Noise: said, Message: "the connection to " + s.to.Name + " was lost"}
 	}
 	return &longstop.Error{Code: longstop.CodeNoRunner, Noise: said,
-		Message: fmt.Sprintf("the login shell of %s ran something else: it %s%s", s.name, exitWords(exit), quoted(said)),
-		Hint:    "try: ssh " + s.name + " 'exec sh -c \"echo ok\"'"}
+		Message: fmt.Sprintf("the login shell of %s ran something else: it %s%s", s.to.Name, exitWords(exit), quoted(said)),
+		Hint:    "this must print ok, and nothing else: " + s.to.Command() + " 'exec sh -c \"echo ok\"'"}
 }
 
 // cutAnswer separates noise and answer. Nothing but whole lines counts, and nothing after END.
@@ -313,10 +313,15 @@ func quoted(said string) string {
 	if said == "" {
 		return " and printed nothing"
 	}
+	return fmt.Sprintf(" and printed %q", clipped(said))
+}
+
+// clipped is noise for a message.
+func clipped(said string) string {
 	if len(said) > noiseShown {
-		said = said[:noiseShown] + "…"
+		said = strings.ToValidUTF8(said[:noiseShown], "") + "…"
 	}
-	return fmt.Sprintf(" and printed %q", said)
+	return said
 }
 
 func bounded(b []byte) string {

@@ -64,7 +64,7 @@ func TestInstallThroughAnyLoginShell(t *testing.T) {
 			}
 			words[0] = path
 			link, server := dialTest(t, sshtest.Options{ForceCommand: strings.Join(words, " ") + ` -c "$SSH_ORIGINAL_COMMAND"`})
-			login := loginShell{link, "loop"}
+			login := loginShell{link, sshlink.Target{Name: "loop"}}
 			runners := stubRunners{"#!/bin/sh\necho " + shell + "\n"}
 			var notes []string
 			install := func() string {
@@ -113,7 +113,7 @@ func TestInstallPlaces(t *testing.T) {
 			t.Parallel()
 			dir := sshtest.ShortDir(t)
 			link, _ := dialTest(t, sshtest.Options{Env: map[string]string{"HOME": home(t, dir)}})
-			where, _, _, err := loginShell{link, "loop"}.install(t.Context(), runners, nil)
+			where, _, _, err := loginShell{link, sshlink.Target{Name: "loop"}}.install(t.Context(), runners, nil)
 			if err != nil {
 				t.Fatalf("install: %v", err)
 			}
@@ -129,7 +129,7 @@ func TestInstallPlaces(t *testing.T) {
 func TestInstallMovesDamageAside(t *testing.T) {
 	t.Parallel()
 	link, _ := dialTest(t, sshtest.Options{})
-	login, runners := loginShell{link, "loop"}, stubRunners{"#!/bin/sh\necho whole\n"}
+	login, runners := loginShell{link, sshlink.Target{Name: "loop"}}, stubRunners{"#!/bin/sh\necho whole\n"}
 	where, _, _, err := login.install(t.Context(), runners, nil)
 	must(t, err)
 	must(t, os.WriteFile(where, []byte("torn"), 0o700))
@@ -151,7 +151,7 @@ func TestPushAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			if _, _, _, err := (loginShell{link, "loop"}).install(t.Context(), runners, nil); err != nil {
+			if _, _, _, err := (loginShell{link, sshlink.Target{Name: "loop"}}).install(t.Context(), runners, nil); err != nil {
 				t.Errorf("install: %v", err)
 			}
 		})
@@ -180,7 +180,7 @@ func TestOtherThanTheRunner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			link, _ := dialTest(t, sshtest.Options{ForceCommand: c.force})
-			_, err := loginShell{link, "loop"}.probe(t.Context())
+			_, err := loginShell{link, sshlink.Target{Name: "loop"}}.probe(t.Context())
 			if longstop.CodeOf(err) != c.code {
 				t.Fatalf("error %v, want code %s", err, c.code)
 			}
@@ -199,7 +199,7 @@ func TestShellThatHangs(t *testing.T) {
 	link, _ := dialTest(t, sshtest.Options{ForceCommand: `echo before; exec sleep 600`})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, _, err := loginShell{link, "loop"}.ask(ctx, 1e9, probeText, nil)
+	_, _, err := loginShell{link, sshlink.Target{Name: "loop"}}.ask(ctx, 1e9, probeText, nil)
 	if longstop.CodeOf(err) != longstop.CodeTimeout || !strings.Contains(err.Error(), "before") {
 		t.Errorf("error %v, want a timeout that quotes what was printed", err)
 	}
@@ -209,7 +209,7 @@ func TestShellThatHangs(t *testing.T) {
 func TestNoiseBesideAnswer(t *testing.T) {
 	t.Parallel()
 	link, _ := dialTest(t, sshtest.Options{ForceCommand: `printf 'no line feed {"ok":true}'; eval "$SSH_ORIGINAL_COMMAND"`})
-	p, err := loginShell{link, "loop"}.probe(t.Context())
+	p, err := loginShell{link, sshlink.Target{Name: "loop"}}.probe(t.Context())
 	if err != nil || p.noise != `no line feed {"ok":true}` || p.uid != os.Getuid() {
 		t.Errorf("probe: %+v, %v", p, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -78,6 +79,7 @@ type channel struct {
 	err     error
 	broken  []byte // the bytes that were no frame
 	done    chan struct{}
+	read    chan struct{} // closed when nothing more is read
 }
 
 // address is what every request names: the host as enrolled.
@@ -107,7 +109,7 @@ func openChannel(ctx context.Context, host string, at time.Time, link sshlink.Li
 	}
 	c := &channel{
 		id: longstop.NewChannelID(at), host: host, to: to, link: link, facts: link.Facts(), session: session,
-		ledger: wire.NewLedger(), waiting: map[string]chan<- reply{}, heard: time.Now(), done: make(chan struct{}),
+		ledger: wire.NewLedger(), waiting: map[string]chan<- reply{}, heard: time.Now(), done: make(chan struct{}), read: make(chan struct{}),
 	}
 	stderr := drain(session.Stderr())
 	nonce := wire.NewNonce()
@@ -121,10 +123,25 @@ func openChannel(ctx context.Context, host string, at time.Time, link sshlink.Li
 	}
 	if err != nil {
 		c.fail(err)
-		return nil, err
+		return nil, c.unheard(err)
 	}
 	c.tell(c.hello.BootID, c.hello.BootNow)
 	return c, nil
+}
+
+// unheard adds to a hello that nobody answered in time what the login shell printed meanwhile.
+func (c *channel) unheard(err error) error {
+	var u *unanswered
+	if !errors.As(err, &u) || longstop.CodeOf(err) != longstop.CodeTimeout {
+		return err
+	}
+	select {
+	case <-c.read:
+	case <-time.After(time.Second):
+	}
+	said := c.noiseWords()
+	return &longstop.Error{Code: longstop.CodeTimeout, Noise: said,
+		Message: fmt.Sprintf("the login shell of %s did not start the runner within %v%s", c.host, answerWithin, quoted(said))}
 }
 
 // recognise compares who answered with who was enrolled, as the runner did itself.
@@ -142,13 +159,15 @@ func (c *channel) recognise() error {
 	if h.MachineID != want.MachineID || h.UID != want.UID || h.StateID != want.StateID {
 		return &longstop.Error{Code: longstop.CodeHostMismatch,
 			Message: fmt.Sprintf("%s is not the host that was enrolled: machine %s uid %d state %s, enrolled were %s %d %s",
-				c.host, h.MachineID, h.UID, h.StateID, want.MachineID, want.UID, want.StateID)}
+				c.host, h.MachineID, h.UID, h.StateID, want.MachineID, want.UID, want.StateID),
+			Hint: "check where the name leads. If the host was set up anew: longstop host remove " + c.host + ", longstop host add " + c.host}
 	}
 	return nil
 }
 
 // receive reads frames until the channel ends.
 func (c *channel) receive(first string, stderr *drained) {
+	defer close(c.read)
 	frames := wire.NewReader(c.session.Stdout(), wire.Options{Nonce: first})
 	begun := false
 	for {
@@ -164,6 +183,9 @@ func (c *channel) receive(first string, stderr *drained) {
 			c.mu.Lock()
 			c.broken = frames.Raw()
 			c.mu.Unlock()
+			if !begun {
+				c.keepNoise(join(frames.Noise(), stderr.bytes()))
+			}
 			c.fail(c.ended(err, begun, frames, stderr))
 			return
 		}
@@ -207,6 +229,7 @@ func (c *channel) dispatch(nonce string, body, raw []byte) error {
 	if err != nil {
 		return err
 	}
+	answer.Error = saidBy(c.host, answer.Error)
 	if err := c.ledger.Accept(answer); err != nil {
 		return err
 	}
@@ -429,8 +452,17 @@ func noRunner(host string, exit sshlink.Exit, said string) error {
 		cause = errAbsent
 	}
 	return &longstop.Error{Code: longstop.CodeNoRunner, Noise: said, Err: cause,
-		Message: fmt.Sprintf("the login shell of %s ran something else than the runner: it %s%s", host, exitWords(exit), quoted(said)),
-		Hint:    "longstop host check " + host}
+		Message: fmt.Sprintf("the login shell of %s ran something else than the runner: it %s%s", host, exitWords(exit), quoted(said))}
+}
+
+// saidBy has an error of a host's runner, which does not know what it is called here, name the host.
+func saidBy(host string, e *longstop.Error) *longstop.Error {
+	if e == nil || strings.Contains(e.Message, host) {
+		return e
+	}
+	named := *e
+	named.Message = host + ": " + e.Message
+	return &named
 }
 
 // drained is the bounded beginning of a stream that somebody must read.

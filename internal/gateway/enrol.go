@@ -30,12 +30,12 @@ func (g *Gateway) Enrol(ctx context.Context, req longstop.EnrolRequest, note fun
 	target := sshlink.Target{Name: req.Name, SSHConfig: req.SSHConfig}
 	link, err := g.dial(ctx, target, req.Transport)
 	if err != nil {
-		return longstop.Host{}, g.refusedHost(req.Name, err)
+		return longstop.Host{}, g.refusedHost(target, err)
 	}
 	row, err := g.greet(ctx, link, req, note)
 	if err != nil {
 		link.Close()
-		return longstop.Host{}, g.refusedHost(req.Name, err)
+		return longstop.Host{}, g.refusedHost(target, err)
 	}
 	row.Hello.Notes = append(row.Hello.Notes, g.overrides(ctx, target, req.Transport)...)
 	h, err := g.enrolled(ctx, row, link)
@@ -43,10 +43,12 @@ func (g *Gateway) Enrol(ctx context.Context, req longstop.EnrolRequest, note fun
 		link.Close()
 		return longstop.Host{}, err
 	}
-	for _, line := range row.Hello.Notes {
-		tell(note, line)
-	}
 	return h.shown(), nil
+}
+
+// noisy is the note about a login whose start-up files print.
+func noisy(noise string) string {
+	return fmt.Sprintf("the login's start-up files print to standard output; it is kept apart, as noise: %q", clipped(noise))
 }
 
 func tell(note func(string), line string) {
@@ -75,7 +77,7 @@ func checkEnrol(req *longstop.EnrolRequest) error {
 
 // greet puts the runner on a host and asks who it is, making the state folder.
 func (g *Gateway) greet(ctx context.Context, link sshlink.Link, req longstop.EnrolRequest, note func(string)) (longstop.Host, error) {
-	where, sum, noise, err := loginShell{link, req.Name}.install(ctx, g.cfg.Runners, note)
+	where, sum, noise, err := loginShell{link, sshlink.Target{Name: req.Name, SSHConfig: req.SSHConfig}}.install(ctx, g.cfg.Runners, note)
 	if err != nil {
 		return longstop.Host{}, err
 	}
@@ -86,7 +88,7 @@ func (g *Gateway) greet(ctx context.Context, link sshlink.Link, req longstop.Enr
 	hello := ch.hello
 	ch.fail(&longstop.Error{Code: longstop.CodeUnreachable, Message: "greeted; closed"})
 	if noise != "" {
-		hello.Notes = append(hello.Notes, fmt.Sprintf("the login's start-up files print to standard output, %d bytes: it is kept apart as noise%s", len(noise), quoted(noise)))
+		hello.Notes = append(hello.Notes, noisy(noise))
 	}
 	for field, value := range map[string]string{"machine id": hello.MachineID, "state id": hello.StateID, "state folder": hello.StateDir} {
 		if value == "" {
@@ -116,11 +118,9 @@ func (g *Gateway) overrides(ctx context.Context, target sshlink.Target, transpor
 }
 
 // refusedHost journals why a host was not enrolled.
-func (g *Gateway) refusedHost(name string, cause error) error {
-	if longstop.CodeOf(cause) == longstop.CodeInternal {
-		cause = &longstop.Error{Code: longstop.CodeUnreachable, Message: "enrol " + name, Err: cause}
-	}
-	entry := journal.Entry{At: g.now(), Kind: journal.HostRefused, Host: name, By: g.by, Body: body(map[string]any{
+func (g *Gateway) refusedHost(to sshlink.Target, cause error) error {
+	cause = explained(to, cause)
+	entry := journal.Entry{At: g.now(), Kind: journal.HostRefused, Host: to.Name, By: g.by, Body: body(map[string]any{
 		"code": longstop.CodeOf(cause), "message": cause.Error(), "noise": noiseOf(cause)})}
 	err := g.store.Update(context.WithoutCancel(g.ctx), func(tx *sqlite.Tx) error {
 		_, err := tx.Append(entry)
@@ -225,11 +225,11 @@ func (g *Gateway) CheckHost(ctx context.Context, name string, note func(string))
 		return h.shown(), err
 	}
 	h.mu.Lock()
-	target, transport := sshlink.Target{Name: h.row.Name, SSHConfig: h.row.SSHConfig}, h.row.Transport
+	transport := h.row.Transport
 	h.mu.Unlock()
-	hello.Notes = append(hello.Notes, g.overrides(ctx, target, transport)...)
+	hello.Notes = append(hello.Notes, g.overrides(ctx, h.target(), transport)...)
 	if noise := ch.noiseWords(); noise != "" {
-		hello.Notes = append(hello.Notes, "the login's start-up files print to standard output: it is kept apart as noise"+quoted(noise))
+		hello.Notes = append(hello.Notes, noisy(noise))
 	}
 	h.mu.Lock()
 	h.row.Hello = &hello

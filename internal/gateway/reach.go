@@ -122,7 +122,7 @@ func (h *host) try(a *attempt) {
 		err = h.adopt(ch)
 	}
 	if err != nil {
-		err = h.explain(err)
+		err = explained(h.target(), err)
 		h.cannotSee(err)
 		ch = nil
 	}
@@ -134,17 +134,38 @@ func (h *host) try(a *attempt) {
 	h.nudge()
 }
 
-// explain gives an error that has no code of ours one.
-func (h *host) explain(err error) error {
-	var e *longstop.Error
-	if errors.As(err, &e) {
+// explained is what is said of a way to a host that led nowhere: with a code of ours, and with a
+// command that shows the same where the error names none.
+func explained(to sshlink.Target, err error) error {
+	if err == errClosing {
 		return err
 	}
-	code := longstop.CodeInternal
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		code = longstop.CodeUnreachable
+	told := longstop.Error{Code: longstop.CodeInternal, Message: err.Error()}
+	var e *longstop.Error
+	switch {
+	case errors.As(err, &e):
+		told.Code, told.Hint, told.Noise = e.Code, e.Hint, e.Noise
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		told.Code, told.Message = longstop.CodeUnreachable, "connect to "+to.Name+": "+err.Error()
+	default:
+		told.Message = "connect to " + to.Name + ": " + err.Error()
 	}
-	return &longstop.Error{Code: code, Message: "connect to " + h.name, Err: err}
+	switch {
+	case told.Hint != "":
+		return err
+	case told.Code == longstop.CodeNoRunner, told.Code == longstop.CodeTimeout:
+		told.Hint = "see what it prints: " + to.Command() + " true"
+	default:
+		told.Hint = "see: " + to.Command("-v") + " true"
+	}
+	return &told
+}
+
+// target is the host as one would name it to ssh.
+func (h *host) target() sshlink.Target {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return sshlink.Target{Name: h.row.Name, SSHConfig: h.row.SSHConfig}
 }
 
 // establish connects, and puts the runner there when the wanted one is absent.
@@ -170,7 +191,7 @@ func (h *host) establish(ctx context.Context, note func(string)) (*channel, erro
 	if !isAbsent(err) {
 		return ch, err
 	}
-	where, sum, _, err := loginShell{link, h.name}.install(ctx, h.g.cfg.Runners, note)
+	where, sum, _, err := loginShell{link, h.target()}.install(ctx, h.g.cfg.Runners, note)
 	if err != nil {
 		return nil, err
 	}

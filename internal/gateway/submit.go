@@ -283,13 +283,23 @@ func (l *launching) reject(cause error) {
 		if d.Launch.State == longstop.LaunchRejected {
 			return nil
 		}
-		d.SSHCommand.Noise = noiseOf(cause)
+		d.SSHCommand.Noise = printed(cause)
 		if err := rejectDraft(d, l.g.by, longstop.CodeOf(cause), cause.Error()); err != nil {
 			return err
 		}
 		d.Launch.Hint = hintOf(cause)
 		return nil
 	})
+}
+
+// printed is what the login shell printed instead of starting a runner. What ssh said of a way that
+// did not lead to one is not its word.
+func printed(cause error) string {
+	switch longstop.CodeOf(cause) {
+	case longstop.CodeNoRunner, longstop.CodeTimeout, longstop.CodeBadAnswer:
+		return noiseOf(cause)
+	}
+	return ""
 }
 
 // rejectDraft notes inside a change that nothing was sent.
