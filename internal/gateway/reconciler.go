@@ -290,8 +290,12 @@ func applyStep(step reconcile.Step, saw seeing, by string) func(*draft) error {
 			if err := lifecycle.Reject(&d.Action, step.Because, step.Message, d.at); err != nil {
 				return err
 			}
-			d.note(journal.KeyVoided, by, map[string]any{"because": step.Because, "message": step.Message},
-				sqlite.Raw{Kind: "void_answer", Bytes: saw.raw})
+			say := map[string]any{"because": step.Because, "message": step.Message}
+			if step.Because == longstop.CodeKeyConflict {
+				d.note(journal.KeyFound, by, say, sqlite.Raw{Kind: "find_answer", Bytes: saw.raw})
+				return nil
+			}
+			d.note(journal.KeyVoided, by, say, sqlite.Raw{Kind: "void_answer", Bytes: saw.raw})
 			return nil
 		}
 	case reconcile.CannotSee:
@@ -395,8 +399,7 @@ func (h *host) keySight(a *longstop.Action, got reply, now longstop.BootTime) se
 	case !answer.Found && !answer.Expired:
 		return seeing{reconcile.NotFound{}, got.raw}
 	case answer.RunID != "" && answer.RunID != a.RunID:
-		return seeing{reconcile.Blocked{Because: longstop.UnreadableRecord,
-			Message: "the key belongs to run " + string(answer.RunID) + " there, not to " + string(a.RunID)}, got.raw}
+		return seeing{reconcile.Taken{By: answer.RunID}, got.raw}
 	case len(answer.Record) == 0 && answer.Expired:
 		return seeing{reconcile.Expired{}, got.raw}
 	case len(answer.Record) == 0:

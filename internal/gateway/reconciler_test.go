@@ -156,6 +156,29 @@ func TestUnclaimedRuns(t *testing.T) {
 	other.cancel(theirs.ID, nil)
 }
 
+// TestKeyOfAnotherGateway: one key starts one run, whoever of two gateways on an account asks. The one
+// that did not get it says that it started nothing, and does not ask for ever about a run that it
+// never had.
+func TestKeyOfAnotherGateway(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	other := &bench{t: t, home: sshtest.ShortDir(t), server: b.server, config: b.config, beat: b.beat,
+		tap: &tap{Dialer: b.tap.Dialer}}
+	other.start()
+	_, err := other.Enrol(t.Context(), longstop.EnrolRequest{Name: b.server.Alias, SSHConfig: b.config}, nil)
+	b.must(err)
+	req := script("sleep 60")
+	req.Key = "one-for-both"
+	theirs := other.run(req)
+	a, _ := b.Run(t.Context(), req, operator, gateway.Told{})
+	a = b.until(a.ID, "not started", func(a longstop.Action) bool { return a.Outcome == longstop.OutcomeNotStarted })
+	if a.Launch.State != longstop.LaunchRejected || a.Launch.Because != string(longstop.CodeKeyConflict) || a.Alive != longstop.AliveNo {
+		t.Errorf("%s", pretty(a))
+	}
+	other.until(theirs.ID, "theirs goes on", func(a longstop.Action) bool { return a.Alive == longstop.AliveYes })
+	other.cancel(theirs.ID, nil)
+}
+
 // TestReconcileNeverStartsWork: asking about an action that is running asks, and submits nothing.
 func TestReconcileNeverStartsWork(t *testing.T) {
 	t.Parallel()

@@ -207,7 +207,7 @@ func checkTimes(r *longstop.Request) error {
 
 func checkNames(a *asked) error {
 	if len(a.key) > maxKey || !printable(a.key) {
-		return usage("the idempotency key: want at most %d printable ASCII characters", maxKey)
+		return usage("the idempotency key: want at most %d ASCII letters, digits and signs, no spaces", maxKey)
 	}
 	if s := string(a.session); s != "" && (len(s) > 64 || !printable(s)) {
 		return usage("the session id %q is none", s)

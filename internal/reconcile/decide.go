@@ -12,8 +12,8 @@ import (
 // waits for the action's submit: until then the launch is in the hands of whoever sent it.
 //
 // A launch that was sent and has no answer is looked for by its key; a key that has no run is
-// burnt, for not found proves nothing about a submit under way; and only a burnt key says that
-// nothing was started. A cancel that somebody wants is asked for wherever there is a run, for as
+// burnt, for not found proves nothing about a submit under way; and only a key that is burnt, or has
+// another run, says that nothing was started. A cancel that somebody wants is asked for wherever there is a run, for as
 // long as the host has not shown its end.
 func Decide(a longstop.Action, sight Sight, now time.Time) []Step {
 	c := decision{action: a, now: now}
@@ -37,6 +37,8 @@ func Decide(a longstop.Action, sight Sight, now time.Time) []Step {
 		return c.notFound()
 	case Voided:
 		return c.voided()
+	case Taken:
+		return c.taken(s.By)
 	case Expired:
 		return c.blind(c.accepted(nil), longstop.RecordExpired, "the run was removed from the host after its retention, and left no record")
 	case Blocked:
@@ -126,6 +128,13 @@ func (c decision) voided() []Step {
 		return c.blind(nil, longstop.UnreadableRecord, "the host accepted the run and calls its key void now")
 	}
 	return []Step{Reject{longstop.CodeKeyVoid, "no answer to the submit was read; its key is void now, so nothing was or will be started"}}
+}
+
+func (c decision) taken(by longstop.RunID) []Step {
+	if c.action.Launch.State == longstop.LaunchAccepted {
+		return c.blind(nil, longstop.UnreadableRecord, "the host accepted the run, and its key has another one now: "+string(by))
+	}
+	return []Step{Reject{longstop.CodeKeyConflict, "the key has " + string(by) + " there, which another gateway started; nothing was started for this action"}}
 }
 
 // blind: no sight of the run, for a reason. It is asked about for ever, and said to people once it

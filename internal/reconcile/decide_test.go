@@ -113,6 +113,8 @@ func TestDecide(t *testing.T) {
 		{"unknown, not found", action(lost), reconcile.NotFound{}, "Void"},
 		{"unknown, void", action(lost), reconcile.Voided{}, "Reject key_void"},
 		{"sent, void", action(sent), reconcile.Voided{}, "Reject key_void"},
+		{"unknown, taken", action(lost), reconcile.Taken{By: "run_2"}, "Reject key_conflict"},
+		{"sent, taken", action(sent), reconcile.Taken{By: "run_2"}, "Reject key_conflict"},
 		{"unknown, claimed", action(lost), reconcile.Claimed{}, "Accept, AskAgain"},
 		{"unknown, running", action(lost), saw(record(3, running)), "ApplyRecord, AskAgain"},
 		{"unknown, finished", action(lost), saw(record(3, finished)), "ApplyRecord, Collect"},
@@ -152,6 +154,7 @@ func TestDecide(t *testing.T) {
 			"CannotSee unreadable_record, Escalate unreadable_record, AskAgain"},
 		{"running, not found", action(accepted, observed(record(3, running))), reconcile.NotFound{}, "CannotSee unreadable_record, Escalate unreadable_record, AskAgain"},
 		{"running, void", action(accepted, observed(record(3, running))), reconcile.Voided{}, "CannotSee unreadable_record, Escalate unreadable_record, AskAgain"},
+		{"running, taken", action(accepted, observed(record(3, running))), reconcile.Taken{By: "run_2"}, "CannotSee unreadable_record, Escalate unreadable_record, AskAgain"},
 		{"running, expired", action(accepted, observed(record(3, running))), reconcile.Expired{}, "CannotSee record_expired, Escalate record_expired, AskAgain"},
 		{"running, a record that cannot be", action(accepted, observed(record(3, running))), saw(record(4, longstop.WorkloadStarting)), "ApplyRecord, Escalate unreadable_record, AskAgain"},
 		{"running, finished", action(accepted, observed(record(3, running))), saw(record(4, finished)), "ApplyRecord, Collect"},
@@ -192,7 +195,7 @@ func TestDecide(t *testing.T) {
 }
 
 func sights() []reconcile.Sight {
-	all := []reconcile.Sight{reconcile.NotAsked{}, reconcile.Claimed{}, reconcile.NotFound{}, reconcile.Voided{}, reconcile.Expired{}}
+	all := []reconcile.Sight{reconcile.NotAsked{}, reconcile.Claimed{}, reconcile.NotFound{}, reconcile.Voided{}, reconcile.Taken{By: "run_2"}, reconcile.Expired{}}
 	for _, because := range []longstop.UnknownReason{longstop.Unreachable, longstop.AccessRefused, longstop.HostMismatch, longstop.UnreadableRecord} {
 		all = append(all, reconcile.Blocked{Because: because})
 	}
@@ -225,17 +228,18 @@ func has[S reconcile.Step](steps []reconcile.Step) bool {
 }
 
 // Law 5: not found proves nothing. A key is burnt only after it was looked for, and a launch that
-// was sent is rejected only when its key is.
+// was sent is rejected only when its key is, or is another run's.
 func TestLaw5OnlyAVoidKeySaysNotStarted(t *testing.T) {
 	t.Parallel()
 	each(t, func(a longstop.Action, sight reconcile.Sight, steps []reconcile.Step) error {
 		_, notFound := sight.(reconcile.NotFound)
 		_, voided := sight.(reconcile.Voided)
+		_, taken := sight.(reconcile.Taken)
 		sent := a.Launch.State == longstop.LaunchSent || a.Launch.State == longstop.LaunchUnknown
 		switch {
 		case has[reconcile.Void](steps) && !(sent && notFound):
 			return fmt.Errorf("burns the key: %s", said(steps))
-		case has[reconcile.Reject](steps) && a.Launch.State != longstop.LaunchNotAttempted && !(sent && voided):
+		case has[reconcile.Reject](steps) && a.Launch.State != longstop.LaunchNotAttempted && !(sent && (voided || taken)):
 			return fmt.Errorf("says not started: %s", said(steps))
 		case has[reconcile.Find](steps) && !sent:
 			return fmt.Errorf("looks for a key: %s", said(steps))

@@ -28,6 +28,9 @@ type (
 	NotFound struct{}
 	// Voided: the key is burnt, nothing will ever start under it.
 	Voided struct{}
+	// Taken: the key has another run, of another gateway on the same account. A claim never changes:
+	// nothing will ever start under the key for this action.
+	Taken struct{ By longstop.RunID }
 	// Expired: the run was removed after its retention and left no record.
 	Expired struct{}
 	// Blocked: there was no usable answer, for a reason that the words have.
@@ -42,6 +45,7 @@ func (Seen) sight()     {}
 func (Claimed) sight()  {}
 func (NotFound) sight() {}
 func (Voided) sight()   {}
+func (Taken) sight()    {}
 func (Expired) sight()  {}
 func (Blocked) sight()  {}
 
