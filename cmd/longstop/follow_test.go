@@ -362,13 +362,13 @@ func TestWaitTimesOut(t *testing.T) {
 func TestWaitOfSeveral(t *testing.T) {
 	t.Parallel()
 	s := newScript(t)
-	exits := map[string]int{"a": 0, "b": 7, "c": 0}
+	exits := map[string]int{"a": 0, "b": 7, "c": 0, "d": 254}
 	for id, code := range exits {
 		final := anAction(ended(code), func(a *longstop.Action) { a.ID = longstop.ActionID(id) })
 		s.answers("GET /api/v1/actions/"+id, anAction(func(a *longstop.Action) { a.ID = longstop.ActionID(id) }))
 		s.stream("GET /api/v1/actions/"+id+"/follow", func(_ *http.Request, send sender) { send("action", 0, final) })
 	}
-	for args, want := range map[string]int{"a c": 0, "a b c": 1, "b": 7} {
+	for args, want := range map[string]int{"a c": 0, "a b c": 1, "b": 7, "a d": 1, "d": 254} {
 		if status, _, err := s.run(append([]string{"wait"}, strings.Fields(args)...)...); status != want {
 			t.Errorf("wait %s: %d, want %d: %s", args, status, want, err)
 		}

@@ -107,6 +107,9 @@ func (a *app) waited(ctx context.Context, f *follower, place *longstop.Action) i
 		return longstop.ExitOurs
 	}
 	a.talk.note("%s %s", end.ID, ending(end))
+	if end.Outcome == longstop.OutcomeFailed {
+		return 1 // of several, a workload's own status is not told, and must not be taken for one of ours
+	}
 	return lifecycle.ExitStatus(end)
 }
 

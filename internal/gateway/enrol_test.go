@@ -10,6 +10,7 @@ import (
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/gateway"
 	"github.com/longstop/longstop/internal/sshlink/sshtest"
+	"github.com/longstop/longstop/internal/store/sqlite"
 )
 
 // TestRunnerComesBack: a runner that was removed from the host is put back when it is needed.
@@ -103,5 +104,27 @@ func TestRemoveHost(t *testing.T) {
 	}
 	if got, err := b.Action(t.Context(), string(a.ID)); err != nil || got.Outcome != longstop.OutcomeCancelled {
 		t.Errorf("its actions stay: %v\n%s", err, pretty(got))
+	}
+}
+
+// TestHostRemovedDuringLaunch: no action is made for a host that was removed just before: nobody would
+// ask what became of it.
+func TestHostRemovedDuringLaunch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	req, ran := counting(t)
+	launched := make(chan error, 1)
+	b.must(b.store.Update(t.Context(), func(tx *sqlite.Tx) error {
+		go func() {
+			_, err := b.Run(t.Context(), req, operator, gateway.Told{})
+			launched <- err
+		}()
+		return tx.DeleteHost("loop")
+	}))
+	if err := <-launched; longstop.CodeOf(err) != longstop.CodeHostUnknown {
+		t.Errorf("%v", err)
+	}
+	if all, err := b.Actions(t.Context(), gateway.ActionFilter{All: true}); err != nil || len(all) != 0 || ran() != 0 {
+		t.Errorf("%v: %s", err, pretty(all))
 	}
 }

@@ -183,6 +183,9 @@ func (l *launching) put(ctx context.Context, d *draft) (existing *longstop.Actio
 		if existing = holder; holder != nil {
 			return nil
 		}
+		if _, err := tx.Host(l.h.name); err != nil {
+			return err // removed meanwhile: nobody would ask what became of it
+		}
 		return l.g.write(tx, d)
 	})
 	if err != nil || existing == nil || existing.Request.Digest == d.Request.Digest {
