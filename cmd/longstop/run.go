@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/client"
@@ -75,7 +76,14 @@ Exit status: the command's own (128+n for a signal) · 250 the outcome is unknow
 		return &longstop.Error{Code: longstop.CodeUsage, Message: err.Error(),
 			Hint: "flags of the command itself go after --, as in: longstop run HOST -- COMMAND -x. longstop run --help lists those of run"}
 	})
-	flags := c.Flags()
+	f.define(c.Flags())
+	a.jsonFlag(c, "the action at its end (with -d: as accepted)")
+	c.ValidArgsFunction = a.completeHosts
+	return c
+}
+
+// define gives run its flags.
+func (f *runFlags) define(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVarP(&f.script, "script", "c", "", "a script for sh -c")
 	flags.StringVar(&f.scriptFile, "script-file", "", "the same, from a file (- is standard input)")
@@ -96,9 +104,6 @@ Exit status: the command's own (128+n for a signal) · 250 the outcome is unknow
 	flags.StringVar(&f.owner, "owner", "", "who owns the run on the host: auto or runner (default auto)")
 	flags.StringVar(&f.session, "session", "", "the session that the action belongs to")
 	flags.StringVar(&f.reason, "reason", "", "why, for those who read the journal")
-	a.jsonFlag(c, "the action at its end (with -d: as accepted)")
-	c.ValidArgsFunction = a.completeHosts
-	return c
 }
 
 func usage(hint, format string, args ...any) error {
