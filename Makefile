@@ -32,7 +32,7 @@ test: ## install the Debian packages the tests need (where allowed), then run th
 hosts: build bin/faults/longstop-runner ## tests on real hosts in namespaces, and fault tests (root)
 	@test/packages hosts
 	@[ "$$(id -u)" = 0 ] || echo "hosts: not root: these tests will skip themselves" >&2
-	LONGSTOP_HOSTS=$$([ "$$(id -u)" != 0 ] || echo require) $(GO) test -tags hosts -p 1 -timeout 12m $(GOTESTFLAGS) ./test/...
+	LONGSTOP_HOSTS=$$([ "$$(id -u)" != 0 ] || echo require) $(GO) test -tags hosts -p 1 -parallel 4 -timeout 12m $(GOTESTFLAGS) ./test/...
 	$(GO) test -tags faults -timeout 12m $(GOTESTFLAGS) $$(grep -rl 'go:build.*faults' --include='*_test.go' internal cmd | xargs -n1 dirname | sort -u | sed 's#^#./#')
 
 .PHONY: bench

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -111,27 +112,36 @@ func TestPoint5ConnectionLost(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, plan string
-		from, to   time.Duration // when the master is killed
+		// The master is killed at most so long after some of the batch have come this far: "asked"
+		// (the gateway has the action), or have their place in that folder of the host's state.
+		come  string
+		after time.Duration
 	}{
-		{"answer lost after acceptance", "gate.byte=delay:500", 150 * time.Millisecond, 700 * time.Millisecond},
-		{"lost before", "", 0, 60 * time.Millisecond},
-		{"remote start slow", "record.claim.named=delay:200,gate.planned=delay:600", 50 * time.Millisecond, 900 * time.Millisecond},
+		{"answer lost after acceptance", "gate.byte=delay:500", "keys", 400 * time.Millisecond},
+		{"lost before", "", "asked", 20 * time.Millisecond},
+		{"remote start slow", "record.claim.named=delay:200,gate.planned=delay:600", "runs", 700 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			h, g := failing(t, c.plan), newGateway(t).withFaults()
 			random := rand.New(rand.NewPCG(p5Seed(t), 5))
 			g.enrol(t, h)
+			state := fmt.Sprintf("/proc/%d/root/home/deploy/.local/state/longstop", h.PID(t))
 			var keys []string
 			for batch := range p5Batches {
+				before := came(nil, state, c.come)
 				var runs []*running
 				for i := range p5Each {
 					key := fmt.Sprintf("k%d-%d", batch, i)
 					keys = append(keys, key)
 					runs = append(runs, g.launchUnder(t, h, key))
 				}
+				some, end := before+1+random.IntN(p5Each), time.Now().Add(20*time.Second)
+				for came(runs, state, c.come) < some && time.Now().Before(end) && !allOver(runs) {
+					time.Sleep(time.Millisecond)
+				}
 				select {
-				case <-time.After(c.from + time.Duration(random.Int64N(int64(c.to-c.from)))):
+				case <-time.After(time.Duration(random.Int64N(int64(c.after)))):
 				case <-runs[len(runs)-1].ended:
 				}
 				for _, pid := range g.masters(t) {
@@ -144,6 +154,31 @@ func TestPoint5ConnectionLost(t *testing.T) {
 			g.settled(t, h, keys)
 		})
 	}
+}
+
+// came counts how many launches have come so far: of a batch, those whose action was told; of all,
+// those that have their place in the host's folders (looked at past the host, at once).
+func came(batch []*running, state, where string) int {
+	if where != "asked" {
+		entries, _ := os.ReadDir(filepath.Join(state, where))
+		return len(entries)
+	}
+	asked := 0
+	for _, r := range batch {
+		if strings.Contains(r.stderr.String(), "act_") {
+			asked++
+		}
+	}
+	return asked
+}
+
+func allOver(runs []*running) bool {
+	for _, r := range runs {
+		if !r.over() {
+			return false
+		}
+	}
+	return true
 }
 
 // TestPoint5KilledBetweenSteps kills whoever passes a step of submit, at every step.
