@@ -158,6 +158,9 @@ func (a *app) reconcileOne(ctx context.Context, gateway *client.Client, id strin
 		a.talk.note("%s %s", action.ID, ending(&action))
 	default:
 		a.talk.note("%s %s%salive %s%soutcome %s", action.ID, state(&action), between, action.Alive, between, verdict(&action))
+		if why := unseen(&action); why != "" {
+			a.talk.note("%s", lostSight(&action, why, a.now()))
+		}
 	}
 	if action.Outcome == longstop.OutcomeUnknown {
 		a.advise(&action)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/longstop/longstop"
@@ -73,6 +74,23 @@ func (a *app) fate(e *longstop.Error, code int) string {
 	return "Whether anything was started is not known here: longstop ps -a"
 }
 
+// printed is what an error says was printed instead of an answer: by the host's login shell, or by ssh,
+// which did not come that far. Nothing where the message has it already.
+func printed(e *longstop.Error) string {
+	noise := strings.TrimSpace(e.Noise)
+	if noise == "" || strings.Contains(e.Message, strconv.Quote(noise)) {
+		return ""
+	}
+	who := "It printed: "
+	switch e.Code {
+	case longstop.CodeHostKeyUnknown, longstop.CodeHostKeyChanged, longstop.CodeAccessRefused:
+		return "" // the message has the facts of it
+	case longstop.CodeUnreachable:
+		who = "ssh said: "
+	}
+	return "  " + who + plainLines(noise, "    ") + "\n"
+}
+
 // errorText is an error as people see it: what and why, what the other side printed, the next
 // command, and what happened to the work.
 func errorText(e *longstop.Error, fate string) string {
@@ -85,9 +103,7 @@ func errorText(e *longstop.Error, fate string) string {
 		message += "."
 	}
 	text.WriteString("longstop: " + plainLines(message, "  ") + "\n")
-	if noise := strings.TrimSpace(e.Noise); noise != "" {
-		text.WriteString("  It printed: " + plainLines(noise, "    ") + "\n")
-	}
+	text.WriteString(printed(e))
 	if e.Hint != "" {
 		text.WriteString("  " + plainLines(strings.TrimSpace(e.Hint), "  ") + "\n")
 	}

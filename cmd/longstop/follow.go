@@ -191,9 +191,14 @@ func (f *follower) outputBroken(ctx context.Context, err error) (done bool, fata
 	if f.action != nil {
 		asking, cancel := context.WithTimeout(ctx, askPatience)
 		defer cancel()
-		if a, err := f.client.Wait(asking, string(f.action.ID), time.Second); err == nil && a.Settled() {
+		if a, waitErr := f.client.Wait(asking, string(f.action.ID), time.Second); waitErr == nil && a.Settled() {
 			f.action = &a
-			return true, nil
+			if errors.Is(err, syscall.EPIPE) {
+				return true, nil
+			}
+			f.note("%s", ending(&a))
+			return true, &longstop.Error{Code: longstop.CodeInternal, ActionID: a.ID, Message: "the output cannot be written here: " + err.Error(),
+				Hint: "all of it is kept: longstop logs " + string(a.ID)}
 		}
 	}
 	if errors.Is(err, syscall.EPIPE) {

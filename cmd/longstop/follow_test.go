@@ -446,3 +446,35 @@ func TestStalledGatewayIsFoundAgain(t *testing.T) {
 		t.Errorf("%d %d %s", status, calls.Load(), err)
 	}
 }
+
+// What the run printed and could not be written here is no success, whatever the run's own code: it is
+// said, and where all of it is kept.
+func TestRunOutputCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	s.stream(runPath, func(r *http.Request, send sender) {
+		send("action", 0, anAction())
+		send("stdout", 0, "two")
+		<-r.Context().Done()
+	})
+	s.answers("GET /api/v1/actions/act_01KB6Y3T0000Q2M/wait", anAction(ended(0)))
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	c := s.command("run", "web-1", "--", "true")
+	c.Stdout = full
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	status := c.status(t)
+	for _, want := range []string{"succeeded in", "cannot be written here", "no space left on device", "longstop logs act_01KB6Y3T0000Q2M"} {
+		if !strings.Contains(c.err.String(), want) {
+			t.Errorf("it does not say %q: %s", want, c.err)
+		}
+	}
+	if status != longstop.ExitOurs || strings.Contains(c.err.String(), "Nothing was started") {
+		t.Errorf("%d %s", status, c.err)
+	}
+}

@@ -64,7 +64,8 @@ func because(s string) string {
 
 // unseen says why the host of an unresolved action cannot be seen now, or "".
 func unseen(a *longstop.Action) longstop.UnknownReason {
-	if a.Settled() || a.Launch.State != longstop.LaunchAccepted || a.Alive != longstop.AliveUnknown {
+	asked := a.Launch.State == longstop.LaunchUnknown && a.Observation != nil && a.Observation.Because != ""
+	if a.Settled() || a.Alive != longstop.AliveUnknown || a.Launch.State != longstop.LaunchAccepted && !asked {
 		return ""
 	}
 	if a.Observation != nil && a.Observation.Because != "" {
@@ -100,6 +101,9 @@ func unseenSince(a *longstop.Action) longstop.Time {
 
 // mayGoOn says how long a run may go on without word from here.
 func mayGoOn(a *longstop.Action, now time.Time) string {
+	if a.Launch.State == longstop.LaunchUnknown {
+		return "whether it began is not known"
+	}
 	if lease := a.Workload.Lease; a.Request.Lifetime != longstop.Detached && lease != nil && !lease.ExpiresAt.IsZero() {
 		if lease.ExpiresAt.Before(now) {
 			return "its lease ran out there about " + clock(lease.ExpiresAt, now)

@@ -171,8 +171,8 @@ func lanes(a *longstop.Action, now time.Time, columns int) string {
 	if r := a.Resolution; r != nil {
 		lane("resolved", r.At, words(string(r.Outcome)), by(r.By), plain(r.Reason))
 	}
-	if a.Next != "" {
-		lane("next", longstop.Time{}, plain(a.Next))
+	if next := next(a); next != "" {
+		lane("next", longstop.Time{}, plain(next))
 	}
 	return out.String()
 }
@@ -376,7 +376,9 @@ func seenWords(a *longstop.Action, now time.Time) []string {
 	}
 	// What is live is so at this moment; of anything else only the time is known.
 	first := "live"
-	if o.Source != longstop.Live {
+	if o.At.IsZero() {
+		first = "never"
+	} else if o.Source != longstop.Live {
 		first = "then"
 	}
 	if o.By != "" {
@@ -385,14 +387,25 @@ func seenWords(a *longstop.Action, now time.Time) []string {
 	if a.Settled() || o.Source == longstop.Live && o.Because == "" {
 		return []string{first}
 	}
-	silence := "since then " + plain(a.Host) + " does not answer"
+	silence := plain(a.Host) + " does not answer"
+	if !o.At.IsZero() {
+		silence = "since then " + silence
+	}
 	if o.Because != "" && o.Because != longstop.Unreachable {
-		silence = "since then: " + words(string(o.Because))
+		silence = strings.TrimSuffix(silence, "does not answer") + "cannot be asked: " + words(string(o.Because))
 	}
 	if since := unseenSince(a); !since.IsZero() {
 		silence += " (" + rough(now.Sub(since.Time)) + ")"
 	}
 	return filled([]string{first, silence, plain(o.Message)})
+}
+
+// next is what to do about an action: of one that was refused, what its refusal says.
+func next(a *longstop.Action) string {
+	if a.Outcome == longstop.OutcomeNotStarted && a.Launch.Hint != "" {
+		return a.Launch.Hint
+	}
+	return a.Next
 }
 
 func retryWords(r *longstop.Retry) string {

@@ -282,6 +282,9 @@ func notStarted(a *longstop.Action) string {
 		if argv := a.Request.Argv; len(argv) == 1 && e.Errno == "ENOENT" && strings.ContainsAny(argv[0], " \t|;&<>") {
 			why += between + "a line for the shell goes after -c"
 		}
+		if e.Step == "chdir" && a.Request.Cwd == "" {
+			why += between + "the login's home; --cwd names another directory"
+		}
 		return why
 	}
 	if a.Launch.Message != "" {

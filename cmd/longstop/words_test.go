@@ -113,7 +113,8 @@ func moments() []struct {
 		}}},
 		{"rejected", []edit{func(a *longstop.Action) {
 			a.Alive, a.Outcome, a.Workload, a.Observation = longstop.AliveNo, longstop.OutcomeNotStarted, longstop.Workload{State: longstop.WorkloadNone}, nil
-			a.Launch = longstop.Launch{State: longstop.LaunchRejected, At: a.Launch.At, Because: "access_refused", Message: "web-1 refused the login of deploy"}
+			a.Launch = longstop.Launch{State: longstop.LaunchRejected, At: a.Launch.At, Because: "access_refused", Message: "web-1 refused the login of deploy", Hint: "is the account open? See: ssh -v web-1 true"}
+			a.Next = "longstop show act_01KB6Y3T0000Q2M"
 			a.SSHCommand = longstop.SSHCommand{State: longstop.SSHNotOpened}
 		}}},
 		{"launch unknown", []edit{func(a *longstop.Action) {
@@ -121,6 +122,18 @@ func moments() []struct {
 			a.Workload, a.Observation = longstop.Workload{State: longstop.WorkloadNone}, nil
 			a.Launch = longstop.Launch{State: longstop.LaunchUnknown, At: a.Launch.At, Because: "unreachable", Message: "the connection was lost before an answer"}
 			a.SSHCommand.State = longstop.SSHLost
+		}}},
+		{"launch unknown, unreachable", []edit{func(a *longstop.Action) {
+			a.Alive, a.Outcome, a.UnknownBecause = longstop.AliveUnknown, longstop.OutcomeUnknown, longstop.UnansweredSubmit
+			a.Workload = longstop.Workload{State: longstop.WorkloadNone}
+			a.Observation = &longstop.Observation{Source: longstop.Cached, Because: longstop.Unreachable, Since: later(a.CreatedAt, 3*time.Minute), Message: "web-1: no connection to 192.0.2.7 port 22 in 20s"}
+			a.Launch = longstop.Launch{State: longstop.LaunchUnknown, At: a.Launch.At, Because: "unreachable", Message: "the connection was lost before an answer"}
+			a.SSHCommand.State = longstop.SSHLost
+			a.Next = "longstop reconcile act_01KB6Y3T0000Q2M"
+		}}},
+		{"no home", []edit{func(a *longstop.Action) {
+			a.Alive, a.Outcome = longstop.AliveNo, longstop.OutcomeNotStarted
+			a.Workload = longstop.Workload{State: longstop.WorkloadLaunchFailed, LaunchError: &longstop.LaunchError{Step: "chdir", Path: "/home/ann", Errno: "ENOENT", Message: "/home/ann: no such file or directory"}}
 		}}},
 		{"rebooted", []edit{lost(longstop.Rebooted, longstop.AliveNo)}},
 		{"owner lost", []edit{lost(longstop.OwnerLost, longstop.AliveUnknown)}},
@@ -273,6 +286,27 @@ func TestErrorStatuses(t *testing.T) {
 		}
 		if status := (&app{verb: "wait"}).errorStatus(e); status == longstop.ExitNotStarted {
 			t.Errorf("%s of wait: nothing started, says a wait", code)
+		}
+	}
+}
+
+func TestErrorText(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		e    longstop.Error
+		want string
+	}{
+		{longstop.Error{Code: longstop.CodeNoRunner, Message: `it exited 3 and printed "go away\nnow"`, Noise: "go away\nnow\n", Hint: "see what it prints: ssh web-1 true"},
+			"longstop: it exited 3 and printed \"go away\\nnow\".\n  see what it prints: ssh web-1 true\n  F\n"},
+		{longstop.Error{Code: longstop.CodeBadAnswer, Message: "what web-1 sent is no answer", Noise: "go away\nnow"},
+			"longstop: what web-1 sent is no answer.\n  It printed: go away\n    now\n  F\n"},
+		{longstop.Error{Code: longstop.CodeUnreachable, Message: "web-1: no route to host", Noise: "a jump host is down"},
+			"longstop: web-1: no route to host.\n  ssh said: a jump host is down\n  F\n"},
+		{longstop.Error{Code: longstop.CodeHostKeyChanged, Message: "web-1: the host key has changed (x)", Noise: "@@@@\nIT IS POSSIBLE"},
+			"longstop: web-1: the host key has changed (x).\n  F\n"},
+	} {
+		if got := errorText(&c.e, "F"); got != c.want {
+			t.Errorf("%q\nwant %q", got, c.want)
 		}
 	}
 }
