@@ -27,7 +27,7 @@ func TestC001BackgroundChildHoldsTheStreams(t *testing.T) {
 		began := time.Now()
 		l.submit(sub)
 		rec := l.state(sub.RunID, longstop.WorkloadLingering)
-		if took := time.Since(began); took > time.Second {
+		if took := time.Since(began); took > 5*time.Second { // a second, on a machine that is not busy
 			t.Errorf("%q: took %v", redirect, took)
 		}
 		if rec.Main.ExitCode == nil || *rec.Main.ExitCode != 0 || rec.Result != nil || *rec.Boundary.Processes != 1 {
@@ -44,7 +44,7 @@ func TestC008ExitCodeDoesNotWaitForThePipe(t *testing.T) {
 	sub := l.request(longstop.Request{Script: `sh -c "sleep 20 & exit 3"`, Leftover: longstop.LeftoverKill})
 	began := time.Now()
 	l.submit(sub)
-	if rec := l.final(sub.RunID); !exited(rec, 3) || time.Since(began) > 2*time.Second {
+	if rec := l.final(sub.RunID); !exited(rec, 3) || time.Since(began) > 10*time.Second {
 		t.Errorf("%s after %v", show(rec), time.Since(began))
 	}
 }

@@ -14,6 +14,10 @@ import (
 )
 
 func (l *lab) leased(script string, lease time.Duration) wire.Submit {
+	l.t.Helper()
+	if err := EnsureKeeper(context.Background(), l.f); err != nil { // its start is not the lease's business
+		l.t.Fatal(err)
+	}
 	sub := l.script(script)
 	sub.Request.Lifetime, sub.LeaseUntil = longstop.Leased, boundary.BootNow().Add(lease)
 	return sub
@@ -35,7 +39,7 @@ func (l *lab) renew(id longstop.RunID, until longstop.BootTime) string {
 func TestC011LeaseEnds(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	sub := l.leased("trap '' TERM; while :; do date; sleep .05; done", 400*time.Millisecond)
+	sub := l.leased("trap '' TERM; while :; do date; sleep .05; done", 1500*time.Millisecond)
 	sub.Request.GraceS = 0.3
 	l.submit(sub)
 	rec := l.final(sub.RunID)
@@ -55,15 +59,15 @@ func TestC011LeaseEnds(t *testing.T) {
 func TestC010RenewalsKeepARunAlive(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	sub := l.leased("echo up > up; sleep 60", time.Second)
+	sub := l.leased("echo up > up; sleep 60", 2*time.Second)
 	l.submit(sub)
 	last := sub.LeaseUntil
 	for range 6 {
-		last = boundary.BootNow().Add(time.Second)
+		last = boundary.BootNow().Add(2 * time.Second)
 		if why := l.renew(sub.RunID, last); why != "" {
 			t.Fatal(why)
 		}
-		time.Sleep(250 * time.Millisecond)
+		time.Sleep(400 * time.Millisecond)
 	}
 	rec := l.record(sub.RunID)
 	if rec.State != longstop.WorkloadRunning || rec.LeaseUntil != last || boundary.BootNow() < sub.LeaseUntil {
@@ -78,7 +82,7 @@ func TestC010RenewalsKeepARunAlive(t *testing.T) {
 func TestStaleRenewals(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	sub := l.leased("trap 'sleep 1; exit 0' TERM; echo up > up; while :; do sleep 0.05; done", 1500*time.Millisecond)
+	sub := l.leased("trap 'sleep 1; exit 0' TERM; echo up > up; while :; do sleep 0.05; done", 3*time.Second)
 	l.submit(sub)
 	l.has("up", 1)
 	if why := l.renew(sub.RunID, boundary.BootNow()-1); why == "" {
@@ -131,7 +135,7 @@ func TestC016Deadline(t *testing.T) {
 func TestHeirsEnforceLeaseAndDeadline(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	sub := l.leased("echo up >> up; sleep 60", 1500*time.Millisecond)
+	sub := l.leased("echo up >> up; sleep 60", 3*time.Second)
 	l.submit(sub)
 	l.has("up", 1)
 	l.kill(l.mustOwner(sub.RunID))
@@ -176,7 +180,7 @@ func TestRenewalOfAnInheritedRun(t *testing.T) {
 func TestC113StoppedOwnerAndTheLease(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	sub := l.leased("echo up >> up; sleep 60", 300*time.Millisecond)
+	sub := l.leased("echo up >> up; sleep 60", 1500*time.Millisecond)
 	sub.Request.GraceS = 0.2
 	l.submit(sub)
 	l.has("up", 1)

@@ -272,12 +272,10 @@ func (o *owner) fail(failure *longstop.LaunchError) verdict {
 // attend answers for the run, for whoever asks, until it is over and they have their answers.
 func (o *owner) attend(c *custody, children, signals <-chan os.Signal) {
 	var asking sync.WaitGroup
+	accepting := make(chan struct{})
 	go func() {
-		for {
-			l, err := o.socket.accept()
-			if err != nil {
-				return
-			}
+		defer close(accepting)
+		for l, err := o.socket.accept(); err == nil; l, err = o.socket.accept() {
 			asking.Go(func() { c.serve(l) })
 		}
 	}()
@@ -294,7 +292,8 @@ func (o *owner) attend(c *custody, children, signals <-chan os.Signal) {
 		}
 	}()
 	c.attend()
-	o.socket.remove()
+	o.socket.close() // who comes now finds the final record by way of the keeper
+	<-accepting
 	waitAtMost(&asking, 2*time.Second)
 }
 
