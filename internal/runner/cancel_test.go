@@ -153,6 +153,14 @@ func TestC020TrapCleansUp(t *testing.T) {
 	sub := l.script(`trap "sleep 0.3; echo cleanup > cl; exit 3" TERM; echo up > up; sleep 5; echo end >> cl`)
 	l.submit(sub)
 	l.has("up", 1)
+	eventually(t, "its sleep", func() bool {
+		for _, s := range boundary.Marked(sub.RunID, 0) {
+			if s.Name == "sleep" {
+				return true
+			}
+		}
+		return false
+	})
 	began := time.Now()
 	_, rec := l.cancel(sub.RunID, 10*time.Second, 15*time.Second)
 	if !cancelled(rec, longstop.CauseRequest) || rec.Main.ExitCode == nil || *rec.Main.ExitCode != 3 || !rec.Cancel.KilledAt.IsZero() {
