@@ -47,7 +47,7 @@ func (h *host) openAside(ctx context.Context, verb wire.Verb) (*aside, error) {
 			return nil, err
 		}
 	}
-	link, err := h.dial(ctx)
+	link, err := h.dial(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func (g *Gateway) Enrol(ctx context.Context, req longstop.EnrolRequest, note fun
 	defer cancel()
 	defer context.AfterFunc(g.ctx, cancel)()
 	target := sshlink.Target{Name: req.Name, SSHConfig: req.SSHConfig}
-	link, err := g.dial(ctx, target, req.Transport)
+	link, err := g.dial(ctx, target, req.Transport, note)
 	if err != nil {
 		return longstop.Host{}, g.refusedHost(target, err)
 	}

@@ -36,3 +36,37 @@ func TestExplained(t *testing.T) {
 		}
 	}
 }
+
+type dialerFunc func(context.Context, sshlink.Target) (sshlink.Link, error)
+
+func (f dialerFunc) Dial(ctx context.Context, to sshlink.Target) (sshlink.Link, error) {
+	return f(ctx, to)
+}
+
+// A host that takes its time is told of; one that does not, is not.
+func TestSlowDialIsTold(t *testing.T) {
+	t.Parallel()
+	refused := &longstop.Error{Code: longstop.CodeAccessRefused}
+	told := make(chan string, 1)
+	g := &Gateway{cfg: Config{Dialers: map[string]sshlink.Dialer{
+		"slow": dialerFunc(func(ctx context.Context, _ sshlink.Target) (sshlink.Link, error) {
+			select {
+			case line := <-told:
+				told <- line
+				return nil, refused
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}),
+		"quick": dialerFunc(func(context.Context, sshlink.Target) (sshlink.Link, error) { return nil, refused }),
+	}}}
+	if _, err := g.dial(t.Context(), sshlink.Target{Name: "web-1"}, "slow", func(line string) { told <- line }); err != refused {
+		t.Error(err)
+	}
+	if line := <-told; line != "connecting to web-1…" {
+		t.Errorf("told %q", line)
+	}
+	if _, err := g.dial(t.Context(), sshlink.Target{Name: "web-1"}, "quick", func(line string) { t.Errorf("told %q", line) }); err != refused {
+		t.Error(err)
+	}
+}

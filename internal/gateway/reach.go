@@ -176,14 +176,14 @@ func (h *host) establish(ctx context.Context, note func(string)) (*channel, erro
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	link, fresh, err := h.dialled(ctx)
+	link, fresh, err := h.dialled(ctx, note)
 	if err != nil {
 		return nil, err
 	}
 	ch, err := h.serve(ctx, link)
 	if err != nil && !fresh && !isAbsent(err) {
 		h.drop(link) // it was older than this attempt: perhaps only it is broken
-		if link, _, err = h.dialled(ctx); err != nil {
+		if link, _, err = h.dialled(ctx, note); err != nil {
 			return nil, err
 		}
 		ch, err = h.serve(ctx, link)
@@ -200,7 +200,7 @@ func (h *host) establish(ctx context.Context, note func(string)) (*channel, erro
 }
 
 // dialled returns the link, made anew if there is none; fresh says that it was.
-func (h *host) dialled(ctx context.Context) (link sshlink.Link, fresh bool, err error) {
+func (h *host) dialled(ctx context.Context, note func(string)) (link sshlink.Link, fresh bool, err error) {
 	h.mu.Lock()
 	link = h.link
 	h.mu.Unlock()
@@ -212,7 +212,7 @@ func (h *host) dialled(ctx context.Context) (link sshlink.Link, fresh bool, err 
 			return link, false, nil
 		}
 	}
-	link, err = h.dial(ctx)
+	link, err = h.dial(ctx, note)
 	if err != nil {
 		return nil, false, err
 	}
@@ -227,21 +227,42 @@ func (h *host) dialled(ctx context.Context) (link sshlink.Link, fresh bool, err 
 }
 
 // dial makes a connection of its own.
-func (h *host) dial(ctx context.Context) (sshlink.Link, error) {
+func (h *host) dial(ctx context.Context, note func(string)) (sshlink.Link, error) {
 	h.mu.Lock()
 	target, transport := sshlink.Target{Name: h.row.Name, SSHConfig: h.row.SSHConfig}, h.row.Transport
 	h.mu.Unlock()
-	return h.g.dial(ctx, target, transport)
+	return h.g.dial(ctx, target, transport, note)
 }
 
-func (g *Gateway) dial(ctx context.Context, target sshlink.Target, transport string) (sshlink.Link, error) {
+// dialPatience is how long a connection may take before that is told.
+const dialPatience = time.Second
+
+func (g *Gateway) dial(ctx context.Context, target sshlink.Target, transport string, note func(string)) (sshlink.Link, error) {
 	dialer := g.cfg.Dialers[transport]
 	if dialer == nil {
 		return nil, &longstop.Error{Code: longstop.CodeUsage, Message: fmt.Sprintf("no transport %q: there are openssh and embedded", transport)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialWithin)
 	defer cancel()
-	return dialer.Dial(ctx, target)
+	type dialled struct {
+		link sshlink.Link
+		err  error
+	}
+	done := make(chan dialled, 1)
+	go func() {
+		link, err := dialer.Dial(ctx, target)
+		done <- dialled{link, err}
+	}()
+	patience := time.NewTimer(dialPatience)
+	defer patience.Stop()
+	select {
+	case d := <-done:
+		return d.link, d.err
+	case <-patience.C:
+		tell(note, "connecting to "+target.Name+"…")
+	}
+	d := <-done
+	return d.link, d.err
 }
 
 // drop gives a link up.
