@@ -48,7 +48,8 @@ func EnsureKeeper(ctx context.Context, f *record.Folder) error {
 		l.close()
 		return keeperError(err)
 	}
-	holds.by[f.Dir()] = &hold{keeper: behind(l), gone: l.closed()}
+	keeper, _ := behind(l)
+	holds.by[f.Dir()] = &hold{keeper: keeper.Identity, gone: l.closed()}
 	return nil
 }
 
@@ -146,7 +147,9 @@ func keeperLink(ctx context.Context, f *record.Folder) (*link, error) {
 	for {
 		l, err := dial(f.FD(), keeperSocket)
 		if err == nil {
-			wake(behind(l))
+			if keeper, known := behind(l); known {
+				wake(keeper.Identity)
+			}
 			return l, nil
 		}
 		if !errors.Is(err, errNobody) {

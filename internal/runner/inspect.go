@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/boundary"
 	"github.com/longstop/longstop/internal/record"
@@ -82,24 +80,4 @@ func (i *inspection) add(stats []boundary.Stat) {
 			i.answer.Processes = append(i.answer.Processes, boundary.Describe(stat))
 		}
 	}
-}
-
-// listensAt is the living process that listens on a socket of ours: the kernel's word, not a
-// record's.
-func listensAt(dir int, name string) (boundary.Stat, bool) {
-	l, err := dial(dir, name)
-	if err != nil {
-		return boundary.Stat{}, false
-	}
-	defer l.close()
-	raw, err := l.file.SyscallConn()
-	if err != nil {
-		return boundary.Stat{}, false
-	}
-	var cred *unix.Ucred
-	if raw.Control(func(fd uintptr) { cred, err = peer(int(fd)) }) != nil || err != nil {
-		return boundary.Stat{}, false
-	}
-	stat, err := boundary.Look(int(cred.Pid))
-	return stat, err == nil && !stat.Dead()
 }

@@ -94,22 +94,8 @@ func (l *lab) owner(id longstop.RunID) (boundary.Identity, bool) {
 }
 
 func listening(dir int, name string) (boundary.Identity, bool) {
-	link, err := dial(dir, name)
-	if err != nil {
-		return boundary.Identity{}, false
-	}
-	defer link.close()
-	raw, err := link.file.SyscallConn()
-	if err != nil {
-		return boundary.Identity{}, false
-	}
-	var cred *unix.Ucred
-	raw.Control(func(fd uintptr) { cred, err = peer(int(fd)) })
-	if err != nil {
-		return boundary.Identity{}, false
-	}
-	s, err := boundary.Look(int(cred.Pid))
-	return s.Identity, err == nil && !s.Dead()
+	s, known := listensAt(dir, name)
+	return s.Identity, known
 }
 
 func (l *lab) mustKeeper() boundary.Identity {

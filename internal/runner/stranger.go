@@ -76,10 +76,11 @@ func (k *keeper) endStranger(a ask, run *record.Run) (*custody, error) {
 	if !a.Bypass {
 		return nil, ownerFirst()
 	}
-	id, err := listenerOf(run)
-	if err != nil {
-		return nil, err
+	owner, known := listensAt(run.DirFD(), ownerSocket)
+	if !known {
+		return nil, ownerFirst()
 	}
+	id := owner.Identity
 	boundary.Signal(id, unix.SIGCONT)
 	if l, err := dial(run.DirFD(), ownerSocket); err == nil {
 		l.send(ask{Verb: askRenew, RunID: a.RunID})         // changes nothing; any answer will do
@@ -110,33 +111,4 @@ func (k *keeper) endStranger(a ask, run *record.Run) (*custody, error) {
 		}
 	}
 	return nil, &longstop.Error{Code: longstop.CodeTimeout, Message: "the run's owner does not answer and cannot be ended", Hint: "Ask again."}
-}
-
-// listenerOf identifies the process behind a run's socket. It listens still after its start time was
-// read, and so is the one that had the number then.
-func listenerOf(run *record.Run) (boundary.Identity, error) {
-	l, err := dial(run.DirFD(), ownerSocket)
-	if err != nil {
-		return boundary.Identity{}, err
-	}
-	defer l.close()
-	raw, err := l.file.SyscallConn()
-	if err != nil {
-		return boundary.Identity{}, err
-	}
-	var cred *unix.Ucred
-	raw.Control(func(fd uintptr) { cred, err = peer(int(fd)) })
-	if err != nil {
-		return boundary.Identity{}, err
-	}
-	s, err := boundary.Look(int(cred.Pid))
-	if err != nil {
-		return boundary.Identity{}, err
-	}
-	again, err := dial(run.DirFD(), ownerSocket)
-	if err != nil {
-		return boundary.Identity{}, err
-	}
-	again.close()
-	return s.Identity, nil
 }

@@ -17,17 +17,17 @@ func wake(id boundary.Identity) {
 	}
 }
 
-// behind identifies the process at the other end of a link that was dialled. The link is open still
-// after its start time was read, and so it is the one that had the number then.
-func behind(l *link) boundary.Identity {
+// behind is the living process at the other end of a link that was dialled: the kernel's word, not a
+// record's. The link is open still after its start time was read, and so it is the one that had the
+// number then.
+func behind(l *link) (s boundary.Stat, known bool) {
 	raw, err := l.file.SyscallConn()
 	if err != nil {
-		return boundary.Identity{}
+		return s, false
 	}
-	var cred *unix.Ucred
-	var s boundary.Stat
 	open := false
-	raw.Control(func(fd uintptr) {
+	controlled := raw.Control(func(fd uintptr) {
+		var cred *unix.Ucred
 		if cred, err = peer(int(fd)); err == nil {
 			s, err = boundary.Look(int(cred.Pid))
 		}
@@ -35,8 +35,15 @@ func behind(l *link) boundary.Identity {
 		n, pollErr := unix.Poll(poll, 0)
 		open = n == 0 && pollErr == nil
 	})
-	if err != nil || !open {
-		return boundary.Identity{}
+	return s, controlled == nil && err == nil && open && !s.Dead()
+}
+
+// listensAt is the living process that listens on a socket of ours.
+func listensAt(dir int, name string) (s boundary.Stat, known bool) {
+	l, err := dial(dir, name)
+	if err != nil {
+		return s, false
 	}
-	return s.Identity
+	defer l.close()
+	return behind(l)
 }
