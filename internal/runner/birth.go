@@ -24,30 +24,40 @@ type birth struct {
 // startGate starts a gate that is yet to be told what it becomes. Its own descriptors 0 to 2 are
 // nothing; its others it gets with the plan.
 func startGate(reaper *boundary.Reaper) (*birth, error) {
-	stream, theirs, err := pair()
+	stream, id, err := startServant(reaper, "gate")
 	if err != nil {
 		return nil, err
+	}
+	fault.At("owner.gate.started")
+	return &birth{stream: stream, stat: boundary.Stat{Identity: id}}, nil
+}
+
+// startServant starts this program as another of ours, in a session of its own. Its descriptor 3 is the
+// other end of the stream that is returned; 0 to 2 are nothing, and there are no others.
+func startServant(reaper *boundary.Reaper, who string) (*link, boundary.Identity, error) {
+	stream, theirs, err := pair()
+	if err != nil {
+		return nil, boundary.Identity{}, err
 	}
 	defer theirs.Close()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		stream.close()
-		return nil, err
+		return nil, boundary.Identity{}, err
 	}
 	defer null.Close()
 	id, err := reaper.Start(func() (int, error) {
-		return syscall.ForkExec("/proc/self/exe", []string{"longstop-runner", "gate"}, &syscall.ProcAttr{
-			Env:   servantEnv("gate"),
+		return syscall.ForkExec("/proc/self/exe", []string{"longstop-runner", who}, &syscall.ProcAttr{
+			Env:   servantEnv(who),
 			Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), theirs.Fd()},
 			Sys:   &syscall.SysProcAttr{Setsid: true},
 		})
 	})
 	if err != nil {
 		stream.close()
-		return nil, err
+		return nil, id, err
 	}
-	fault.At("owner.gate.started")
-	return &birth{stream: stream, stat: boundary.Stat{Identity: id}}, nil
+	return stream, id, nil
 }
 
 // placeGate gives the gate its plan and descriptors, waits for it to be in place, and looks whether

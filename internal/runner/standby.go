@@ -2,8 +2,6 @@ package runner
 
 import (
 	"fmt"
-	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -75,31 +73,13 @@ func (k *keeper) spareOne() {
 // startOwner starts an owner. The keeper's lock is held meanwhile, so that its end is not seen
 // before it is known whose it is.
 func (k *keeper) startOwner() (*ward, error) {
-	stream, theirs, err := pair()
-	if err != nil {
-		return nil, err
-	}
-	defer theirs.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		stream.close()
-		return nil, err
-	}
-	defer null.Close()
-	w := &ward{stream: stream, gone: make(chan struct{}), report: -1, outputs: [2]int{-1, -1}}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	w.owner, err = k.reaper.Start(func() (int, error) {
-		return syscall.ForkExec("/proc/self/exe", []string{"longstop-runner", "owner"}, &syscall.ProcAttr{
-			Env:   servantEnv("owner"),
-			Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), theirs.Fd()},
-			Sys:   &syscall.SysProcAttr{Setsid: true},
-		})
-	})
+	stream, id, err := startServant(k.reaper, "owner")
 	if err != nil {
-		stream.close()
 		return nil, fmt.Errorf("start the run's owner: %w", err)
 	}
+	w := &ward{owner: id, stream: stream, gone: make(chan struct{}), report: -1, outputs: [2]int{-1, -1}}
 	k.standbys[w.owner] = w
 	return w, nil
 }
