@@ -120,6 +120,7 @@ func (a *app) gateway() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Home.LendAgent(os.Getenv)
 	c.OnAbsent = func(ctx context.Context) error { return client.Start(ctx, c.Home) }
 	return c, nil
 }

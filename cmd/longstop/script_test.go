@@ -82,7 +82,7 @@ func setUp(env *testscript.Env, programs string) error {
 	home, state := sshtest.ShortDir(t), sshtest.ShortDir(t)
 	for name, value := range map[string]string{
 		"HOME": home, "LONGSTOP_HOME": filepath.Join(home, "gw"), "TZ": "UTC", "SSH_AUTH_SOCK": "",
-		"SSH_CONFIG": config, "STATE": filepath.Join(state, "s"), "KNOWN_HOSTS": server.KnownHosts,
+		"SSH_CONFIG": config, "STATE": filepath.Join(state, "s"), "KNOWN_HOSTS": server.KnownHosts, "LOGIN_KEY": server.KeyPath,
 		"PATH": programs + string(os.PathListSeparator) + os.Getenv("PATH"),
 	} {
 		env.Setenv(name, value)

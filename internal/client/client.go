@@ -319,7 +319,8 @@ func (c *Client) stream(ctx context.Context, method, path string, query url.Valu
 		r.Close()
 		return nil, &longstop.Error{Code: longstop.CodeBadAnswer, Message: "the gateway answered " + r.kind + " where a follow stream was asked for"}
 	}
-	return &Follow{r: r, events: NewDecoder(impatient{r.conn, r.body})}, nil
+	r.in.patience = stall // heartbeats make silence news
+	return &Follow{r: r, events: NewDecoder(r.body)}, nil
 }
 
 // follow makes an exchange that answers with notes and one result.

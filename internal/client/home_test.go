@@ -112,3 +112,30 @@ func TestMakeRefuses(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The gateway's agent is that of the last command which had one.
+func TestLendAgent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	h := Home{Dir: dir, Runtime: filepath.Join(dir, "run")}
+	if h.LendAgent(env(agentEnv, "/a")) {
+		t.Error("lent to a gateway that has no folder")
+	}
+	if err := h.Make(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		mine, then string
+		lent       bool
+	}{{"/a", "/a", true}, {"/a", "/a", true}, {"/b", "/b", true}, {"", "/b", false}, {h.agent(), "/b", true}, {"relative", "/b", false}} {
+		if lent := h.LendAgent(env(agentEnv, c.mine)); lent != c.lent {
+			t.Errorf("%q: %v", c.mine, lent)
+		}
+		if now, err := os.Readlink(h.agent()); err != nil || now != c.then {
+			t.Errorf("after %q: %q, %v", c.mine, now, err)
+		}
+	}
+	if rest, _ := filepath.Glob(filepath.Join(h.Runtime, "*")); len(rest) != 1 {
+		t.Errorf("left behind: %q", rest)
+	}
+}

@@ -52,6 +52,7 @@ type response struct {
 	api    string // Longstop-API
 	body   io.Reader
 	conn   net.Conn
+	in     *patient
 	stop   func() bool
 }
 
@@ -84,16 +85,16 @@ func send(ctx context.Context, conn net.Conn, q request) (*response, error) {
 	if patience == 0 {
 		patience = defaultPatience
 	}
-	conn.SetReadDeadline(time.Now().Add(patience))
-	r, err := readResponse(conn)
-	conn.SetReadDeadline(time.Time{})
+	in := &patient{conn: conn, patience: patience}
+	r, err := readResponse(in)
+	in.patience = 0
 	if err != nil {
 		if writeErr != nil {
 			err = writeErr
 		}
 		return fail(fmt.Errorf("%w: %w", ErrGone, err))
 	}
-	r.conn, r.stop = conn, stop
+	r.conn, r.in, r.stop = conn, in, stop
 	return r, nil
 }
 
@@ -378,15 +379,26 @@ func (r *response) problem() error {
 }
 
 // stall is how long a connection may be silent while an answer with heartbeats is read.
-const stall = 3 * longstop.FollowBeatEvery
+const stall = 2 * longstop.FollowBeatEvery
 
-// impatient gives every read of a follow stream its own deadline: heartbeats make silence news.
-type impatient struct {
-	conn net.Conn
-	in   io.Reader
+// patient reads from a connection, waiting a while for each piece; 0: for ever.
+type patient struct {
+	conn     net.Conn
+	patience time.Duration
 }
 
-func (s impatient) Read(p []byte) (int, error) {
-	s.conn.SetReadDeadline(time.Now().Add(stall))
-	return s.in.Read(p)
+func (p *patient) Read(b []byte) (int, error) {
+	if p.patience == 0 {
+		p.conn.SetReadDeadline(time.Time{})
+		return p.conn.Read(b)
+	}
+	p.conn.SetReadDeadline(time.Now().Add(p.patience))
+	n, err := p.conn.Read(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) && n == 0 {
+		// Who was stopped meanwhile (^Z), or slept with the machine, finds the deadline passed and the
+		// other side well: it gets another moment.
+		p.conn.SetReadDeadline(time.Now().Add(min(p.patience, longstop.FollowBeatEvery)))
+		n, err = p.conn.Read(b)
+	}
+	return n, err
 }

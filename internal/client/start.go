@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,6 +28,7 @@ const (
 	ReadyWord = "ready\n"
 
 	startPatience = 30 * time.Second // how long a gateway may take until it listens
+	longestLog    = 8 << 20          // bytes; a longer log is put aside at the next start
 	stopPatience  = 30 * time.Second // how long a gateway may take to end
 	startTries    = 3                // how often a gateway is started that is killed before it listens
 )
@@ -77,6 +79,7 @@ func start(ctx context.Context, home Home, program string) error {
 		return fmt.Errorf("start the gateway: %w", err)
 	}
 	defer null.Close()
+	turnLog(home.Log())
 	log, err := os.OpenFile(home.Log(), os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return folderError(home.Dir, err)
@@ -90,7 +93,7 @@ func start(ctx context.Context, home Home, program string) error {
 	keepFromChildren()
 	process, err := os.StartProcess(program, []string{program}, &os.ProcAttr{
 		Dir:   "/",
-		Env:   append(os.Environ(), "LONGSTOP_HOME="+home.Dir, ReadyEnv+"=3"),
+		Env:   daemonEnv(home),
 		Files: []*os.File{null, log, log, told},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
@@ -100,6 +103,31 @@ func start(ctx context.Context, home Home, program string) error {
 	}
 	defer process.Release() // who ends before it leaves it to init
 	return awaitReady(ctx, ready, home, process)
+}
+
+// daemonEnv is the starter's environment with the gateway's own values in place of what it has: of a
+// name that is there twice, most programs take the first.
+func daemonEnv(home Home) []string {
+	own := map[string]string{"LONGSTOP_HOME": home.Dir, ReadyEnv: "3"}
+	if home.LendAgent(os.Getenv) {
+		own[agentEnv] = home.agent() // later commands keep it up to date
+	}
+	env := slices.DeleteFunc(os.Environ(), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		_, replaced := own[name]
+		return replaced
+	})
+	for name, value := range own {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
+// turnLog puts a long log aside, in place of the one that was put aside before.
+func turnLog(path string) {
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() > longestLog {
+		os.Rename(path, path+".1") // else it grows on
+	}
 }
 
 // keepFromChildren marks every descriptor but the first three as this process's alone: what our own
