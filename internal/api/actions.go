@@ -191,7 +191,7 @@ func (s *Server) output(w http.ResponseWriter, r *http.Request) error {
 		if follow {
 			wait = longPoll
 		}
-		answer, err := s.gateway.Output(ctx, id, stream, offset, 0, wait, nil)
+		answer, err := s.gateway.Output(ctx, id, stream, offset, 0, wait)
 		if err != nil {
 			if !sent {
 				return err

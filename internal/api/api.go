@@ -36,7 +36,7 @@ type Gateway interface {
 	Wait(ctx context.Context, id string) (longstop.Action, error)
 	RecordWait(ctx context.Context, id, by string) (longstop.Action, error)
 	Watch(ctx context.Context, id string) (<-chan longstop.Action, error)
-	Output(ctx context.Context, id, stream string, offset int64, max int, wait time.Duration, note func(string)) (wire.OutputAnswer, error)
+	Output(ctx context.Context, id, stream string, offset int64, max int, wait time.Duration) (wire.OutputAnswer, error)
 	Inspect(ctx context.Context, id string) (wire.InspectAnswer, error)
 	Cancel(ctx context.Context, id string, by longstop.Requester, note func(string)) (longstop.Action, error)
 	Reconcile(ctx context.Context, id string) (longstop.Action, error)

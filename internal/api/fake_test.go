@@ -177,7 +177,7 @@ func (f *fake) Watch(ctx context.Context, id string) (<-chan longstop.Action, er
 	return c, nil
 }
 
-func (f *fake) Output(ctx context.Context, id, stream string, offset int64, max int, wait time.Duration, note func(string)) (wire.OutputAnswer, error) {
+func (f *fake) Output(ctx context.Context, id, stream string, offset int64, max int, wait time.Duration) (wire.OutputAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	f.mu.Lock()

@@ -172,7 +172,7 @@ func (r *readAhead) ask(offset int64) *fetch {
 	one := &fetch{offset: offset, stop: stop, done: make(chan struct{})}
 	go func() {
 		defer close(one.done)
-		one.answer, one.err = r.f.server.gateway.Output(ctx, r.id, string(r.p.kind), offset, block, longPoll, nil)
+		one.answer, one.err = r.f.server.gateway.Output(ctx, r.id, string(r.p.kind), offset, block, longPoll)
 	}()
 	return one
 }

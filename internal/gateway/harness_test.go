@@ -173,7 +173,7 @@ func (b *bench) output(id longstop.ActionID, stream string) string {
 	b.t.Helper()
 	var all []byte
 	for {
-		got, err := b.Output(b.t.Context(), string(id), stream, int64(len(all)), 0, 10*time.Second, nil)
+		got, err := b.Output(b.t.Context(), string(id), stream, int64(len(all)), 0, 10*time.Second)
 		b.must(err)
 		all = append(all, got.Data...)
 		if got.End {

@@ -44,7 +44,6 @@ type host struct {
 	used    time.Time                    // when a caller last needed the channel
 	done    map[longstop.RunID]*finished // final, not collected yet
 	alien   map[longstop.RunID]bool      // unclaimed runs that were journalled
-	outages map[longstop.ActionID]outage // of output that is being read
 }
 
 // run is an unresolved action and what the loops need to know about it beside its facts.
@@ -68,7 +67,7 @@ type run struct {
 func newHost(g *Gateway, row sqlite.Host) *host {
 	h := &host{g: g, name: row.Name, row: row, wake: make(chan struct{}, 1), leased: make(chan struct{}, 1),
 		runs: map[longstop.ActionID]*run{}, byRun: map[longstop.RunID]*run{}, done: map[longstop.RunID]*finished{},
-		alien: map[longstop.RunID]bool{}, outages: map[longstop.ActionID]outage{}}
+		alien: map[longstop.RunID]bool{}}
 	if seen := row.Seen; seen != nil {
 		h.sight = sight{at: seen.At, by: seen.By, because: seen.Because, message: seen.Message, since: seen.Since}
 	}

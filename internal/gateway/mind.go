@@ -16,7 +16,7 @@ func (h *host) mind() {
 			failures = 0
 			continue
 		}
-		ch, err := h.reach(h.ctx, nil, func() {})
+		ch, err := h.reach(h.ctx, nil)
 		if err != nil {
 			h.letGo()
 			h.pause(reconcile.Backoff(failures, h.seed()))

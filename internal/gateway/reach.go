@@ -50,21 +50,15 @@ func (a *attempt) note(line string) {
 
 // connect is reach for a caller's sake: the channel is kept for a while after.
 func (h *host) connect(ctx context.Context, note func(string)) (*channel, error) {
-	return h.connectPatiently(ctx, note, func() {})
-}
-
-// connectPatiently also calls waiting every second while there is no channel, as note on the
-// caller's goroutine.
-func (h *host) connectPatiently(ctx context.Context, note func(string), waiting func()) (*channel, error) {
 	h.mu.Lock()
 	h.used = time.Now()
 	h.mu.Unlock()
-	return h.reach(ctx, note, waiting)
+	return h.reach(ctx, note)
 }
 
 // reach returns the live serve channel, or makes one; callers at the same time share one attempt.
 // The attempt outlives a caller who gives up.
-func (h *host) reach(ctx context.Context, note func(string), waiting func()) (*channel, error) {
+func (h *host) reach(ctx context.Context, note func(string)) (*channel, error) {
 	if ch := h.current(); ch != nil {
 		return ch, nil
 	}
@@ -78,12 +72,8 @@ func (h *host) reach(ctx context.Context, note func(string), waiting func()) (*c
 	h.mu.Unlock()
 	lines := make(chan string, 16)
 	defer a.listen(lines)()
-	second := time.NewTicker(time.Second)
-	defer second.Stop()
 	for {
 		select {
-		case <-second.C:
-			waiting()
 		case line := <-lines:
 			tell(note, line)
 		case <-a.done:

@@ -84,10 +84,6 @@ func (w *watchers) take(one *watcher) []string {
 	return lines
 }
 
-// settled reports whether a waiter has seen the last of an action: nothing that may still happen to
-// its work will come. (Processes that a finished run released may live on.)
-func settled(a *longstop.Action) bool { return !a.Unresolved() || a.Workload.State.Final() }
-
 // await calls see with the action as it is shown now and whenever it may have changed (changed says
 // whether it looks different), until see returns true or ctx ends; then with ctx's error. Every call
 // is on the caller's goroutine.
@@ -155,10 +151,10 @@ func faceless(o *longstop.Observation) longstop.Observation {
 // with the action as it is and ctx's error.
 func (g *Gateway) Wait(ctx context.Context, id string) (longstop.Action, error) {
 	a, err := g.Action(ctx, id)
-	if err != nil || settled(&a) {
+	if err != nil || a.Settled() {
 		return a, err
 	}
-	return g.await(ctx, a, nil, func(a longstop.Action, _ bool) bool { return settled(&a) })
+	return g.await(ctx, a, nil, func(a longstop.Action, _ bool) bool { return a.Settled() })
 }
 
 // Watch sends the action as it is, then at each change, the last once Wait would return, and closes
@@ -181,7 +177,7 @@ func (g *Gateway) Watch(ctx context.Context, id string) (<-chan longstop.Action,
 				case <-ctx.Done():
 				}
 			}
-			return settled(&a)
+			return a.Settled()
 		})
 	})
 	return out, nil
@@ -190,7 +186,7 @@ func (g *Gateway) Watch(ctx context.Context, id string) (<-chan longstop.Action,
 // RecordWait keeps that somebody stopped waiting. It changes nothing about the work.
 func (g *Gateway) RecordWait(ctx context.Context, id, by string) (longstop.Action, error) {
 	a, err := g.Action(ctx, id)
-	if err != nil || settled(&a) {
+	if err != nil || a.Settled() {
 		return a, err
 	}
 	changed, err := g.change(ctx, a.ID, func(d *draft) error {
