@@ -158,28 +158,31 @@ func (h *host) unconfirmed(id longstop.ActionID, cause error) {
 	if errors.As(cause, &u) && len(u.Raw) > 0 {
 		raws = append(raws, sqlite.Raw{Kind: "cancel_answer", Bytes: u.Raw})
 	}
-	h.g.change(context.WithoutCancel(h.ctx), id, func(d *draft) error {
-		same := d.Cancel.Because == cause.Error() && (!sent || d.Cancel.State == longstop.CancelUnconfirmed)
-		if !cancelPending(&d.Action) || same {
-			return nil
-		}
-		d.Cancel.Because = cause.Error()
-		say := map[string]any{"cancel": d.Cancel.State, "code": longstop.CodeOf(cause), "message": cause.Error()}
-		if !sent {
-			d.note(journal.Unreachable, h.g.by, say)
-			return nil
-		}
-		if d.Cancel.State != longstop.CancelUnconfirmed {
-			state, err := lifecycle.Cancels.Step(d.Cancel.State, longstop.CancelUnconfirmed)
-			if err != nil {
-				return err
-			}
-			d.Cancel.State = state
-		}
-		say["cancel"] = d.Cancel.State
-		d.note(journal.CancelUnconfirmed, h.g.by, say, raws...)
+	h.g.change(context.WithoutCancel(h.ctx), id, func(d *draft) error { return unconfirm(d, h.g.by, cause, sent, raws...) })
+}
+
+// unconfirm does what unconfirmed says, inside a change.
+func unconfirm(d *draft, by string, cause error, sent bool, raws ...sqlite.Raw) error {
+	same := d.Cancel.Because == cause.Error() && (!sent || d.Cancel.State == longstop.CancelUnconfirmed)
+	if !cancelPending(&d.Action) || same {
 		return nil
-	})
+	}
+	d.Cancel.Because = cause.Error()
+	say := map[string]any{"cancel": d.Cancel.State, "code": longstop.CodeOf(cause), "message": cause.Error()}
+	if !sent {
+		d.note(journal.Unreachable, by, say)
+		return nil
+	}
+	if d.Cancel.State != longstop.CancelUnconfirmed {
+		state, err := lifecycle.Cancels.Step(d.Cancel.State, longstop.CancelUnconfirmed)
+		if err != nil {
+			return err
+		}
+		d.Cancel.State = state
+	}
+	say["cancel"] = d.Cancel.State
+	d.note(journal.CancelUnconfirmed, by, say, raws...)
+	return nil
 }
 
 // cancelAnswered notes the host's answer: the record that ended the run, what still lives, or why
@@ -203,7 +206,7 @@ func (h *host) cancelAnswered(id longstop.ActionID, side *aside, got reply) {
 			seen, err := examine(&d.Action, secret, answer.Record)
 			if err != nil {
 				cannotSee(d, longstop.UnreadableRecord, err.Error(), h.g.by, answer.Record)
-				return nil
+				return unconfirm(d, h.g.by, err, true, raw)
 			}
 			observe(d, reconcile.Seen{Record: seen.record, Sighting: lifecycle.Sighting{
 				At: d.at, By: "cancel@" + h.g.cfg.Name, Signed: seen.signed}}, seen.raw)

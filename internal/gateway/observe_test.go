@@ -18,7 +18,7 @@ import (
 func TestLaw2AlteredRecord(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, sshtest.Options{})
-	a := b.run(script("sleep 5"))
+	a := b.run(script("sleep 60"))
 	hosts, err := b.Hosts(t.Context())
 	b.must(err)
 	final := forgeFinal(t, a, []byte("a secret of their own"))
@@ -34,6 +34,12 @@ func TestLaw2AlteredRecord(t *testing.T) {
 	}
 	if kinds := b.kinds(a.ID); kinds[len(kinds)-1] != "observed" {
 		t.Errorf("journal %v", kinds)
+	}
+	// Law 10: nobody gets out of being stopped that way; and then its owner's word is the one that counts.
+	a = b.cancel(a.ID, nil)
+	a = b.until(a.ID, "its end", func(a longstop.Action) bool { return !a.Unresolved() })
+	if a.Outcome != longstop.OutcomeCancelled || a.Alive != longstop.AliveNo || a.Cancel.State != longstop.CancelConfirmed || a.Workload.Unsigned {
+		t.Errorf("%s", pretty(a))
 	}
 }
 

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -103,7 +104,7 @@ func Cancel(ctx context.Context, f *record.Folder, request wire.CancelRequest) (
 	}
 	defer run.Close()
 	raw, rec, readErr := run.Read()
-	if readErr == nil && rec.State.Final() {
+	if readErr == nil && rec.State.Final() && !answeredFor(run) {
 		return cancelReleased(ctx, raw, rec, request)
 	}
 	a := ask{Verb: askCancel, RunID: request.RunID, Cancel: &request}
@@ -122,7 +123,17 @@ func Cancel(ctx context.Context, f *record.Folder, request wire.CancelRequest) (
 		}
 		r.Record = raw
 	}
+	if raw, rec, err := run.Read(); err == nil && rec.State.Final() && bytes.Equal(raw, r.Record) {
+		return cancelReleased(ctx, raw, rec, request)
+	}
 	return wire.CancelAnswer{Record: r.Record, Survivors: r.Living, Refused: r.Refused}, nil
+}
+
+// answeredFor reports whether somebody holds the run's lock. A final record beside that is of a moment
+// ago, or was put there by the work, which must not get out of being stopped that way.
+func answeredFor(run *record.Run) bool {
+	held, err := run.Locked()
+	return err == nil && held
 }
 
 // askRun asks whoever answers for a run: its owner, or, if that is gone or does not hear, the keeper.
@@ -198,7 +209,7 @@ func renewOne(ctx context.Context, f *record.Folder, lease wire.RunLease) (refus
 		return err.Error()
 	}
 	defer run.Close()
-	if _, rec, err := run.Read(); err == nil && rec.State.Final() {
+	if _, rec, err := run.Read(); err == nil && rec.State.Final() && !answeredFor(run) {
 		return "the run is over"
 	}
 	a := ask{Verb: askRenew, RunID: lease.RunID, Until: lease.Until}
