@@ -136,9 +136,13 @@ func (g *gate) become(p plan) *longstop.LaunchError {
 	runtime.LockOSThread() // the thread that execs is the one whose mask counts
 	argv, env := texts(p.Argv), texts(p.Env)
 	for _, limit := range rlimits(p.Limits) {
+		most := limit.value
+		if limit.resource == unix.RLIMIT_CPU {
+			most = secondMore(most) // for XCPU, which names what the work died of; at the hard limit comes KILL
+		}
 		// syscall's, not unix's: it also forgets the soft limit on files that the runtime raised
 		// for itself and would put back at exec.
-		if err := syscall.Setrlimit(limit.resource, &syscall.Rlimit{Cur: limit.value, Max: limit.value}); err != nil {
+		if err := syscall.Setrlimit(limit.resource, &syscall.Rlimit{Cur: limit.value, Max: most}); err != nil {
 			return launchError("limits", limit.name, err)
 		}
 	}
@@ -195,6 +199,15 @@ func defaultSignals() {
 	}
 	var none unix.Sigset_t
 	unix.PthreadSigmask(unix.SIG_SETMASK, &none, nil)
+}
+
+// secondMore is a hard limit on CPU time above a soft one, as far as this process may set it.
+func secondMore(seconds uint64) uint64 {
+	var now unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_CPU, &now) == nil && now.Max < seconds+1 {
+		return max(seconds, now.Max)
+	}
+	return seconds + 1
 }
 
 type rlimit struct {

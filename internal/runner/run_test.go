@@ -364,3 +364,16 @@ func TestLimits(t *testing.T) {
 		t.Errorf("the limit on files did not bind: %s", show(rec))
 	}
 }
+
+// C095: a limit on CPU time names itself as what the work died of.
+func TestC095CPULimitIsNamed(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	sub := l.request(longstop.Request{Script: "ulimit -t; while :; do :; done", Limits: &longstop.Limits{CPUS: 1}})
+	if _, err := l.trySubmit(sub); err != nil {
+		t.Fatal(err)
+	}
+	if rec := l.final(sub.RunID); rec.Result == nil || rec.Result.Signal != "XCPU" || l.stdout(sub.RunID) != "1\n" {
+		t.Errorf("%s", show(rec))
+	}
+}
