@@ -141,10 +141,7 @@ func (g *Gateway) enrolled(ctx context.Context, row longstop.Host, link sshlink.
 	err := g.store.Update(ctx, func(tx *sqlite.Tx) error {
 		if old, err := tx.Host(row.Name); err == nil {
 			if old.Unresolved > 0 && addressOf(old.Host) != addressOf(row) {
-				return &longstop.Error{Code: longstop.CodeHostMismatch,
-					Message: fmt.Sprintf("%s has %d unresolved actions on the machine enrolled before (machine %s, state %s), and this is another (machine %s, state %s)",
-						row.Name, old.Unresolved, old.MachineID, old.StateID, row.MachineID, row.StateID),
-					Hint: "longstop ps; enrol this one under another name"}
+				return otherHost(old, row)
 			}
 			kept.MaxSessions = old.MaxSessions
 		}
@@ -173,6 +170,23 @@ func (g *Gateway) enrolled(ctx context.Context, row longstop.Host, link sshlink.
 	h.enrolAnew(kept, link)
 	return h, nil
 }
+
+// otherHost says that a name leads elsewhere than where its unresolved actions are: asked there, they
+// would be said not to be, or never to have been started.
+func otherHost(old *sqlite.Host, row longstop.Host) error {
+	where := fmt.Sprintf("on another machine (%s; this is %s)", old.MachineID, row.MachineID)
+	if old.MachineID == row.MachineID {
+		where = fmt.Sprintf("in another state folder of this machine (%s, at %s; this is %s, at %s)", old.StateID, old.StateDir, row.StateID, row.StateDir)
+		if old.UID != row.UID {
+			where = fmt.Sprintf("of another user of this machine (%s; this is %s)", old.User, row.User)
+		}
+	}
+	return &longstop.Error{Code: longstop.CodeHostMismatch,
+		Message: fmt.Sprintf("%s has %d unresolved actions %s", row.Name, old.Unresolved, where), Hint: underAnotherName}
+}
+
+// underAnotherName is the way on where what unresolved actions are known to is gone for good.
+const underAnotherName = "longstop ps; if that is gone for good, give the host a second name in ~/.ssh/config and enrol it under that"
 
 // enrolAnew replaces what is known of the host and the way to it.
 func (h *host) enrolAnew(row sqlite.Host, link sshlink.Link) {
@@ -254,7 +268,7 @@ func (g *Gateway) RemoveHost(ctx context.Context, name string) error {
 		if row.Unresolved > 0 {
 			return &longstop.Error{Code: longstop.CodeUsage,
 				Message: fmt.Sprintf("%s has %d unresolved actions: without it nobody would ask what became of them", name, row.Unresolved),
-				Hint:    "longstop ps"}
+				Hint:    underAnotherName}
 		}
 		if _, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.HostRemoved, Host: name, By: g.by}); err != nil {
 			return err

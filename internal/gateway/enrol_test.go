@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -87,6 +88,21 @@ func TestC083LoginTurnsForeign(t *testing.T) {
 	if a.Launch.State != longstop.LaunchRejected || a.Outcome != longstop.OutcomeNotStarted || ran() != 0 || !strings.Contains(a.SSHCommand.Noise, "backup only") {
 		t.Errorf("%s", pretty(a))
 	}
+}
+
+// TestEnrolAnotherStateFolder: while actions are unresolved their host keeps its identity, and whoever
+// tries otherwise is told what differs, and the way on.
+func TestEnrolAnotherStateFolder(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	a := b.run(script("sleep 60"))
+	_, err := b.Enrol(t.Context(), longstop.EnrolRequest{Name: "loop", SSHConfig: b.config, StateDir: filepath.Join(sshtest.ShortDir(t), "other")}, nil)
+	var e *longstop.Error
+	if !errors.As(err, &e) || e.Code != longstop.CodeHostMismatch || !strings.Contains(e.Message, "in another state folder of this machine") || !strings.Contains(e.Hint, "second name") {
+		t.Errorf("%v", err)
+	}
+	b.until(a.ID, "the run is seen as before", func(a longstop.Action) bool { return a.Alive == longstop.AliveYes })
+	b.cancel(a.ID, nil)
 }
 
 // TestRemoveHost leaves a host that somebody still has to ask.

@@ -198,7 +198,11 @@ func writeError(path string, err error) error {
 	if errors.As(err, &at) {
 		path, err = at.Path, at.Err
 	}
-	folder := quote(filepath.Dir(path))
+	dir := filepath.Dir(path)
+	if _, err := longstop.ParseRunID(filepath.Base(dir)); err == nil {
+		dir = filepath.Dir(dir) // a run that could not be built leaves no folder to look at
+	}
+	folder := quote(dir)
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return folderError(path, "cannot be written: the disk, its inodes or a quota are used up",

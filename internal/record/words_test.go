@@ -22,6 +22,9 @@ func TestWriteErrorWords(t *testing.T) {
 		{&os.PathError{Op: "write", Path: "/s/runs/r/request.1", Err: unix.ENOSPC},
 			"/s/runs/r/request.1 cannot be written: the disk, its inodes or a quota are used up: no space left on device",
 			"Free some on the host: df -h /s/runs/r; df -i /s/runs/r"},
+		{&os.PathError{Op: "write", Path: "/s/runs/run_00000000000000000000000000000001/request.1", Err: unix.ENOSPC}, // which is gone by then
+			"/s/runs/run_00000000000000000000000000000001/request.1 cannot be written: the disk, its inodes or a quota are used up: no space left on device",
+			"Free some on the host: df -h /s/runs; df -i /s/runs"},
 		{unix.EROFS, "/s/id cannot be written: the file system is read-only: read-only file system",
 			"Use another state folder: longstop host add --state-dir DIR"},
 	} {
