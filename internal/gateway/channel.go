@@ -451,8 +451,20 @@ func noRunner(host string, exit sshlink.Exit, said string) error {
 	if exit.State == longstop.SSHExited && (exit.Status == 126 || exit.Status == 127) {
 		cause = errAbsent
 	}
-	return &longstop.Error{Code: longstop.CodeNoRunner, Noise: said, Err: cause,
+	e := &longstop.Error{Code: longstop.CodeNoRunner, Noise: said, Err: cause,
 		Message: fmt.Sprintf("the login shell of %s ran something else than the runner: it %s%s", host, exitWords(exit), quoted(said))}
+	// The Go runtime's own words for what it needs before anything of ours runs.
+	lack := ""
+	switch {
+	case strings.Contains(said, "failed to create new OS thread"):
+		lack = "may have no more processes or threads (ulimit -u)"
+	case strings.Contains(said, "failed to reserve"), strings.Contains(said, "runtime: out of memory"):
+		lack = "may not have the address space that it needs, about 1 GB (ulimit -v)"
+	default:
+		return e
+	}
+	e.Message = fmt.Sprintf("the runner cannot run on %s: the account %s; it %s%s", host, lack, exitWords(exit), quoted(said))
+	return e
 }
 
 // saidBy has an error of a host's runner, which does not know what it is called here, name the host.

@@ -127,7 +127,11 @@ func (c decision) voided() []Step {
 	if c.action.Launch.State == longstop.LaunchAccepted {
 		return c.blind(nil, longstop.UnreadableRecord, "the host accepted the run and calls its key void now")
 	}
-	return []Step{Reject{longstop.CodeKeyVoid, "no answer to the submit was read; its key is void now, so nothing was or will be started"}}
+	unread := "no answer to the submit was read"
+	if why := c.action.Launch.Message; why != "" {
+		unread += " (" + why + ")"
+	}
+	return []Step{Reject{longstop.CodeKeyVoid, unread + "; its key is void now, so nothing was or will be started"}}
 }
 
 func (c decision) taken(by longstop.RunID) []Step {

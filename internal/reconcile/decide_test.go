@@ -354,3 +354,15 @@ func TestBackoff(t *testing.T) {
 		t.Errorf("attempt 2^62: %s", got)
 	}
 }
+
+// What a voided launch says keeps why its answer was not read.
+func TestVoidedSaysWhy(t *testing.T) {
+	t.Parallel()
+	a := action(longstop.LaunchUnknown)
+	a.Launch.Message = "the connection to web-1 was lost"
+	steps := reconcile.Decide(a, reconcile.Voided{}, now)
+	reject, ok := steps[0].(reconcile.Reject)
+	if !ok || reject.Message != "no answer to the submit was read (the connection to web-1 was lost); its key is void now, so nothing was or will be started" {
+		t.Errorf("%+v", steps)
+	}
+}
