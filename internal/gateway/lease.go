@@ -39,6 +39,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 // questions may be waited for longer than a lease lasts, and beside a renewal that is still unanswered:
 // each names an instant of its own, and an old one changes nothing.
 func (h *host) keepLeases(ch *channel) {
+	defer signal(h.leased) // what was meant for the next channel's
 	var renewed time.Time
 	for ch.live() {
 		pause := time.Minute // there is none: h.leased tells of the first
