@@ -140,20 +140,27 @@ func (f *Folder) due(id longstop.RunID, retention Retention) bool {
 	return retention.InUse == nil || !retention.InUse(rec)
 }
 
-// sweep removes what dead submits left: old spools, folders and claims that no key leads to.
-func (f *Folder) sweep(runs []string, now time.Time) {
-	old := func(dir *os.File, name string) bool {
-		var st unix.Stat_t
-		return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil &&
-			now.Sub(time.Unix(st.Mtim.Unix())) > unclaimedAge
-	}
-	if spools, err := names(f.spool); err == nil {
-		for _, name := range spools {
-			if old(f.spool, name) {
-				unlink(f.spool, name)
-			}
+// SweepSpool removes standard input that no submit took within a day.
+func (f *Folder) SweepSpool(now time.Time) {
+	spools, _ := names(f.spool)
+	for _, name := range spools {
+		if unclaimed(f.spool, name, now) {
+			unlink(f.spool, name)
 		}
 	}
+}
+
+// unclaimed reports whether a file was left alone for so long that nobody will come for it.
+func unclaimed(dir *os.File, name string, now time.Time) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+		now.Sub(time.Unix(st.Mtim.Unix())) > unclaimedAge
+}
+
+// sweep removes what dead submits left: old spools, folders and claims that no key leads to.
+func (f *Folder) sweep(runs []string, now time.Time) {
+	old := func(dir *os.File, name string) bool { return unclaimed(dir, name, now) }
+	f.SweepSpool(now)
 	claims, _ := names(f.claims)
 	for _, name := range claims {
 		id, err := longstop.ParseRunID(name)

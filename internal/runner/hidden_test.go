@@ -128,3 +128,26 @@ func TestLaw7ReleasedIsNobodyElses(t *testing.T) {
 		t.Error("the cancel of one run ended what another had released")
 	}
 }
+
+// Standard input that no submit took within a day goes when a keeper comes; a younger one stays.
+func TestOldSpoolGoes(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	old, young := longstop.NewRunID(), longstop.NewRunID()
+	for _, id := range []longstop.RunID{old, young} {
+		if _, err := l.f.Spool(id, 0, []byte("input")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	past := time.Now().Add(-25 * time.Hour)
+	if err := os.Chtimes(l.f.Path("spool", string(old)), past, past); err != nil {
+		t.Fatal(err)
+	}
+	if err := EnsureKeeper(context.Background(), l.f); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the old one is gone", func() bool { return !exists(l.f.Path("spool", string(old))) })
+	if !exists(l.f.Path("spool", string(young))) {
+		t.Error("the young one is gone, too")
+	}
+}

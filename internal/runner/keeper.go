@@ -93,6 +93,7 @@ func RunKeeper(args []string) int {
 	go k.watch(signals)
 	go k.guard()
 	k.succeed()
+	folder.SweepSpool(time.Now())
 	k.stay()
 	return exitAnswered
 }
