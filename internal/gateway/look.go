@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"time"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/store/sqlite"
@@ -103,15 +104,28 @@ func (g *Gateway) Inspect(ctx context.Context, id string) (wire.InspectAnswer, e
 	if err != nil {
 		return answer, err
 	}
-	ch, err := h.connect(ctx, nil)
-	if err != nil {
-		return answer, err
-	}
-	got, err := ch.ask(ctx, wire.VerbInspect, wire.RunRequest{RunIDs: []longstop.RunID{a.RunID}}, answerWithin)
+	got, err := h.inquire(ctx, wire.VerbInspect, wire.RunRequest{RunIDs: []longstop.RunID{a.RunID}}, answerWithin)
 	if err != nil {
 		return answer, err
 	}
 	return answer, got.read(&answer)
+}
+
+// inquire asks what changes nothing: over the present channel, and where that turns out to be dead,
+// as it may have been for a while, once more over a new one.
+func (h *host) inquire(ctx context.Context, verb wire.Verb, body any, within time.Duration) (reply, error) {
+	ch, err := h.connect(ctx, nil)
+	if err != nil {
+		return reply{}, err
+	}
+	got, err := ch.ask(ctx, verb, body, within)
+	if err == nil || ctx.Err() != nil || ch.live() {
+		return got, err
+	}
+	if ch, err = h.connect(ctx, nil); err != nil {
+		return reply{}, err
+	}
+	return ch.ask(ctx, verb, body, within)
 }
 
 // running returns an action that its host may know, and the host.

@@ -73,14 +73,9 @@ func (r *outputReader) read(ctx context.Context) (wire.OutputAnswer, error) {
 
 // once asks once, over the present channel or a new one.
 func (r *outputReader) once(ctx context.Context) (answer wire.OutputAnswer, err error) {
-	left := time.Until(r.until)
-	ch, err := r.h.connect(ctx, nil)
-	if err != nil {
-		return answer, err
-	}
 	ask := r.ask
-	ask.WaitMS = max(min(left, pollWithin), 0).Milliseconds()
-	got, err := ch.ask(ctx, wire.VerbOutput, ask, pollWithin+answerWithin)
+	ask.WaitMS = max(min(time.Until(r.until), pollWithin), 0).Milliseconds()
+	got, err := r.h.inquire(ctx, wire.VerbOutput, ask, pollWithin+answerWithin)
 	if err != nil {
 		return answer, err
 	}

@@ -51,9 +51,20 @@ func TestOutputResumesInsideAnAnswer(t *testing.T) {
 	a := b.run(script("printf 0123456789"))
 	b.wait(a.ID)
 	b.tap.once(wire.VerbOutput, halve)
-	got, err := b.Output(t.Context(), string(a.ID), "stdout", 0, 0, 10*time.Second)
+	got, err := b.Output(t.Context(), string(a.ID), "stdout", 0, 0, 0)
 	b.must(err)
 	if string(got.Data) != "0123456789" || !got.End || b.tap.count(wire.VerbOutput) != 2 {
 		t.Errorf("read %q after %d requests", got.Data, b.tap.count(wire.VerbOutput))
+	}
+}
+
+// TestInspectOverADeadChannel: what only looks does not fail because the channel that was there had died.
+func TestInspectOverADeadChannel(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	a := b.run(script("exec sleep 60"))
+	b.tap.once(wire.VerbInspect, loseIt)
+	if got, err := b.Inspect(t.Context(), string(a.ID)); err != nil || len(got.Processes) != 1 {
+		t.Errorf("%v: %s", err, pretty(got))
 	}
 }

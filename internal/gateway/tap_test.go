@@ -123,7 +123,7 @@ type tappedChannel struct {
 	out  *tappedOut
 	deaf atomic.Bool // what comes is lost
 	lie  atomic.Bool // what comes is replaced
-	half atomic.Bool // of what comes next only a part does
+	half atomic.Bool // of what comes next only the first word does
 	over atomic.Bool // nothing comes any more
 }
 
@@ -176,7 +176,7 @@ func (o *tappedOut) Read(b []byte) (int, error) {
 	}
 	if n > 0 && o.c.half.CompareAndSwap(true, false) {
 		o.c.over.Store(true)
-		return n / 2, nil
+		return min(n, len("LONGSTOP/1 ")), nil // of whichever frame is first
 	}
 	if o.c.deaf.Load() {
 		go o.c.link.Link.Close() // the answer is here: the host has done what it was asked
