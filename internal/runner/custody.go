@@ -280,10 +280,10 @@ func (c *custody) stopped() bool {
 		}
 		return true
 	}
-	if !c.mainEnded || c.stop != nil {
+	if !c.mainEnded {
 		return false
 	}
-	switch c.rec.Main.Signal {
+	switch c.rec.Main.Signal { // not ours: those that go down with the system hear of it all at once
 	case "TERM", "HUP", "KILL":
 		if systemStopping() {
 			c.enter(longstop.WorkloadCancelling)

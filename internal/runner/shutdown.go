@@ -22,22 +22,15 @@ func systemStopping() bool {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		return false
 	}
-	state, err := systemState(time.Now().Add(500 * time.Millisecond))
+	state, err := systemState(systemBus, time.Now().Add(500*time.Millisecond))
 	return err == nil && state == "stopping"
 }
 
-// systemState asks systemd itself, where it lets us (root), else by way of the system bus.
-func systemState(deadline time.Time) (string, error) {
-	if os.Geteuid() == 0 {
-		if state, err := askSystemd("/run/systemd/private", false, deadline); err == nil {
-			return state, nil
-		}
-	}
-	return askSystemd("/run/dbus/system_bus_socket", true, deadline)
-}
+// systemBus is where D-Bus's own specification has it; the bus stays up while systemd does.
+const systemBus = "/run/dbus/system_bus_socket"
 
-// askSystemd reads the manager's SystemState from a D-Bus socket. A bus wants to be greeted first.
-func askSystemd(path string, bus bool, deadline time.Time) (string, error) {
+// systemState reads the service manager's SystemState by way of the bus at a path.
+func systemState(path string, deadline time.Time) (string, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return "", err
@@ -58,9 +51,7 @@ func askSystemd(path string, bus bool, deadline time.Time) (string, error) {
 		return "", fmt.Errorf("%s: not let in: %q, %w", path, line, err)
 	}
 	calls := []byte("BEGIN\r\n")
-	if bus {
-		calls = append(calls, dbusCall(1, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "Hello")...)
-	}
+	calls = append(calls, dbusCall(1, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "Hello")...)
 	calls = append(calls, dbusCall(2, "org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.DBus.Properties", "Get",
 		"org.freedesktop.systemd1.Manager", "SystemState")...)
 	if _, err := conn.Write(calls); err != nil {
