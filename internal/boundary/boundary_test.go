@@ -151,6 +151,12 @@ func TestC041ZombieIsDead(t *testing.T) {
 	if Is(s.Identity) {
 		t.Error("a zombie counts as alive")
 	}
+	// Kill(2) succeeds for it: a cancel that "reached" it would be told of a run that ended by itself.
+	for _, signal := range []func(Identity, unix.Signal) error{Signal, new(Reaper).Signal} {
+		if err := signal(s.Identity, unix.SIGTERM); !errors.Is(err, ErrGone) {
+			t.Errorf("a signal to a zombie: %v", err)
+		}
+	}
 }
 
 func TestMarked(t *testing.T) {

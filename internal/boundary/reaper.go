@@ -148,7 +148,7 @@ func (r *Reaper) signalChild(id Identity, sig unix.Signal) (done bool, err error
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, err := Look(id.PID)
-	if err != nil || s.Identity != id {
+	if err != nil || s.Identity != id || s.Dead() {
 		return true, ErrGone
 	}
 	if s.PPID != os.Getpid() {

@@ -29,7 +29,7 @@ func Signal(id Identity, sig unix.Signal) error {
 		return fmt.Errorf("open pidfd of %d: %w", id.PID, err)
 	}
 	defer unix.Close(fd)
-	if s, err := Look(id.PID); err != nil || s.Identity != id {
+	if !Is(id) { // what is dead takes a signal too, which would then count as one that reached it
 		return ErrGone
 	}
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
@@ -39,7 +39,7 @@ func Signal(id Identity, sig unix.Signal) error {
 }
 
 func signalNumber(id Identity, sig unix.Signal) error {
-	if s, err := Look(id.PID); err != nil || s.Identity != id {
+	if !Is(id) {
 		return ErrGone
 	}
 	return gone(unix.Kill(id.PID, sig))
