@@ -5,12 +5,11 @@ package hosts
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/longstop/longstop"
@@ -47,8 +46,9 @@ func childrenOf(pid int) (children []int) {
 	return children
 }
 
-// runners lists the processes of Longstop on the host, by what they are: "owner", "keeper", or
-// "verb", which is serve and every verb that runs alone.
+// runners lists the processes of Longstop on the host, by what they are: "owner", one that has a run
+// (a keeper may have another stand by), "keeper", or "verb", which is serve and every verb that runs
+// alone.
 func (in inside) runners() map[string][]int {
 	found := map[string][]int{}
 	for _, pid := range in.processes() {
@@ -56,19 +56,22 @@ func (in inside) runners() map[string][]int {
 		argv := strings.Split(string(line), "\x00")
 		switch {
 		case !strings.HasPrefix(filepath.Base(argv[0]), "longstop-runner"):
-		case argv[1] == "owner", argv[1] == "keeper":
+		case argv[1] == "keeper", argv[1] == "owner" && hasRun(pid):
 			found[argv[1]] = append(found[argv[1]], pid)
-		case argv[1] != "gate":
+		case argv[1] != "owner" && argv[1] != "gate":
 			found["verb"] = append(found["verb"], pid)
 		}
 	}
 	return found
 }
 
-// kill9 kills one process of that kind, and reports whether there was any.
-func (in inside) kill9(what string, random *rand.Rand) bool {
-	pids := in.runners()[what]
-	return len(pids) > 0 && syscall.Kill(pids[random.IntN(len(pids))], syscall.SIGKILL) == nil
+// hasRun reports whether a process has the folder of a run open.
+func hasRun(pid int) bool {
+	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	return slices.ContainsFunc(fds, func(fd string) bool {
+		name, _ := os.Readlink(fd)
+		return strings.Contains(name, "/runs/run_")
+	})
 }
 
 // marked counts the living processes of each run by the mark in their environment.

@@ -59,6 +59,8 @@ type life struct {
 	verb     bool          // cancelled by the verb, else by Ctrl-C
 	channel  bool          // one of its own
 
+	lease time.Duration // 0: the usual one
+
 	started     chan struct{} // its command was
 	cancelled   chan struct{} // a cancel was tried
 	command     *running
@@ -87,6 +89,9 @@ func (l *life) String() string {
 func (l *life) live(t *testing.T, g *gateway, host string) {
 	time.Sleep(l.after) // the moments are the test's input
 	args := append([]string{"run", "--key", l.key}, l.flags...)
+	if l.lease > 0 {
+		args = append(args, "--lease", l.lease.String())
+	}
 	if l.channel {
 		args = append(args, "--own-channel")
 	}
@@ -184,6 +189,11 @@ type witness struct {
 	left   map[longstop.RunID][]int
 }
 
+func (w witness) ownersDie() bool { return w.victim == "owner" || w.keepersDieToo() }
+
+// keepersDieToo says that owner and keeper of a run may both have been killed: its status may be lost.
+func (w witness) keepersDieToo() bool { return w.victim == "owner and keeper" || w.victim == "anybody" }
+
 // over checks everything that can be known of a run that has come to its end.
 func (w witness) over(t *testing.T, l *life, a longstop.Action) {
 	t.Helper()
@@ -229,22 +239,22 @@ func (w witness) workload(l *life, a longstop.Action, lines int, bad func(string
 		want = pretty(longstop.Result{Signal: l.signal})
 	}
 	empty := a.Workload.Boundary.Empty != nil && *a.Workload.Boundary.Empty && a.Alive == longstop.AliveNo
-	ownersDie := w.victim == "owner" || w.victim == "owner and keeper"
 	switch a.Workload.State {
 	case longstop.WorkloadFinished:
 		if lines != 1 || l.cancels || l.overdue || result != want || !empty {
 			bad("with %d lines; want finished with %s", lines, want)
 		}
 	case longstop.WorkloadCancelled:
-		if a.Workload.Cause != l.cause() || a.Outcome != longstop.OutcomeCancelled || !empty {
+		onItsOwn := l.lease > 0 && a.Workload.Cause == longstop.CauseLease
+		if a.Workload.Cause != l.cause() && !onItsOwn || a.Outcome != longstop.OutcomeCancelled || !empty {
 			bad("cancelled, with %d lines", lines)
 		}
 	case longstop.WorkloadLaunchFailed:
-		if lines != 0 || !ownersDie || a.Outcome != longstop.OutcomeNotStarted {
+		if lines != 0 || !w.ownersDie() || a.Outcome != longstop.OutcomeNotStarted {
 			bad("launch_failed, with %d lines", lines)
 		}
 	case longstop.WorkloadLost:
-		if w.victim != "owner and keeper" || a.Workload.Result != nil || a.Outcome != longstop.OutcomeUnknown || a.Alive == longstop.AliveYes {
+		if !w.keepersDieToo() || a.Workload.Result != nil || a.Outcome != longstop.OutcomeUnknown || a.Alive == longstop.AliveYes {
 			bad("lost, with %d lines", lines)
 		}
 	default:
@@ -260,9 +270,9 @@ func (w witness) writer(a longstop.Action, bad func(string, ...any)) {
 		bad("nobody wrote its record")
 	case by.Kind == longstop.WriterOwner && (a.Workload.Unsigned || len(a.Workload.Anomalies) > 0):
 		bad("its owner's word, unsigned or with anomalies")
-	case by.Kind == longstop.WriterKeeper && (a.Workload.Unsigned || w.victim != "owner" && w.victim != "owner and keeper"):
+	case by.Kind == longstop.WriterKeeper && (a.Workload.Unsigned || !w.ownersDie()):
 		bad("its keeper's word")
-	case by.Kind == longstop.WriterSuccessor && w.victim != "owner and keeper" && a.Workload.State != longstop.WorkloadLaunchFailed:
+	case by.Kind == longstop.WriterSuccessor && !w.keepersDieToo() && a.Workload.State != longstop.WorkloadLaunchFailed:
 		bad("a successor's word")
 	}
 }

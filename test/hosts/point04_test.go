@@ -30,6 +30,7 @@ var victims = []struct {
 	{name: "command", moments: 50, lanes: 1, blows: 4},
 	{name: "owner", moments: 50, lanes: 1, blows: 4, own: true},
 	{name: "owner and keeper", moments: 50, lanes: 2, blows: 2, own: true},
+	{name: "anybody", moments: 50, lanes: 1, blows: 5, own: true},
 }
 
 // livesAtOnce is how many runs a batch has.
@@ -43,11 +44,12 @@ const livesAtOnce = 4
 func TestPoint4KilledAtRandom(t *testing.T) {
 	t.Parallel()
 	seed := p5Seed(t)
+	lanes := sideBySide{places: make(chan struct{}, 8)}
+	defer lanes.all.Wait()
 	for _, v := range victims {
 		for n := range v.lanes {
 			name := fmt.Sprintf("%s %d", v.name, n)
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
+			lanes.run(t, name, func(t *testing.T) {
 				l := newLane(t, v.name, v.own)
 				for batch := 0; l.moments() < v.moments/v.lanes; batch++ {
 					l.batch(t, fmt.Sprintf("p4-%d-%s-%d", seed, strings.ReplaceAll(name, " ", ""), batch), v.blows,
@@ -62,9 +64,25 @@ func TestPoint4KilledAtRandom(t *testing.T) {
 	}
 }
 
+// sideBySide runs subtests at once, more of them than there are processors: they wait for the most
+// part.
+type sideBySide struct {
+	all    sync.WaitGroup
+	places chan struct{}
+}
+
+func (s *sideBySide) run(t *testing.T, name string, test func(*testing.T)) {
+	s.all.Go(func() {
+		s.places <- struct{}{}
+		defer func() { <-s.places }()
+		t.Run(name, test)
+	})
+}
+
 // lane is a gateway and its host, with one kind of victim.
 type lane struct {
 	victim string
+	stops  bool // with SIGSTOP, for good, instead of SIGKILL
 	h      *rig.Host
 	g      *gateway
 	in     inside
@@ -93,7 +111,11 @@ func (l *lane) batch(t *testing.T, name string, blows int, random *rand.Rand) {
 	var lives []*life
 	var all sync.WaitGroup
 	for i := range livesAtOnce {
-		lives = append(lives, newLife(fmt.Sprintf("%s-%d", name, i), random))
+		life := newLife(fmt.Sprintf("%s-%d", name, i), random)
+		if l.stops {
+			life.lease = 3 * time.Second
+		}
+		lives = append(lives, life)
 	}
 	for _, life := range lives {
 		all.Go(func() { life.live(t, l.g, l.h.Name) })
@@ -154,28 +176,53 @@ func (l *lane) moments() (n int) {
 
 // strike kills the victim, and reports whether there was one.
 func (l *lane) strike(t *testing.T, whose *life, random *rand.Rand) bool {
-	switch l.victim {
+	victim := l.victim
+	switch victim {
+	case "owner and keeper":
+		victim = []string{"owner", "keeper"}[random.IntN(2)]
+	case "anybody":
+		victim = []string{"command", "gateway", "master", "keeper", "owner", "verb"}[random.IntN(6)]
+	}
+	switch victim {
 	case "command":
 		if whose.canceller != nil && random.IntN(2) == 0 {
 			return whose.canceller.Process.Kill() == nil
 		}
-		whose.killed = whose.command.Process.Kill() == nil
-		return whose.killed
+		if whose.command.Process.Kill() != nil {
+			return false // it had ended
+		}
+		whose.killed = true
+		return true
 	case "gateway":
-		return killAll(l.g.daemons(t))
+		return l.signalAll(l.g.daemons(t))
 	case "master":
-		return killAll(l.g.masters(t))
-	case "owner and keeper":
-		return l.in.kill9([]string{"owner", "keeper"}[random.IntN(2)], random)
+		return l.signalAll(l.g.masters(t))
 	}
-	return l.in.kill9(l.victim, random)
+	return l.signalOne(victim, random)
 }
 
-func killAll(pids []int) (any bool) {
+func (l *lane) signal() syscall.Signal {
+	if l.stops {
+		return syscall.SIGSTOP
+	}
+	return syscall.SIGKILL
+}
+
+func (l *lane) signalAll(pids []int) (any bool) {
 	for _, pid := range pids {
-		any = syscall.Kill(pid, syscall.SIGKILL) == nil || any
+		any = syscall.Kill(pid, l.signal()) == nil || any
 	}
 	return any
+}
+
+// signalOne takes any process of that kind on the host.
+func (l *lane) signalOne(kind string, random *rand.Rand) bool {
+	pids := l.in.runners()[kind]
+	if len(pids) == 0 {
+		return false
+	}
+	which := random.IntN(len(pids))
+	return l.signalAll(pids[which : which+1])
 }
 
 // settle waits until the gateway, started anew by whoever asks, knows the end of every run. Runs
@@ -235,7 +282,7 @@ func (l *lane) logs(t *testing.T, life *life, a longstop.Action) {
 	if a.Workload.State != longstop.WorkloadFinished {
 		return
 	}
-	for end := time.Now().Add(10 * time.Second); ; { // an error at the moment of the blow is one; later it is gone
+	for end := time.Now().Add(30 * time.Second); ; { // an error at the moment of the blow is one; later it is gone
 		r := l.g.longstop(t, "logs", string(a.ID))
 		switch {
 		case r.status == 0 && r.stdout == life.stdout:
