@@ -91,10 +91,19 @@ func judgeWorkload(a *longstop.Action, now time.Time, stale time.Duration) Verdi
 	default: // of a later release
 		return unknown(longstop.AliveUnknown, longstop.UnreadableRecord)
 	}
-	if !Seen(a.Observation, now, stale) {
+	if !Seen(a.Observation, now, stale) || dueSince(a, now) {
 		return unknown(longstop.AliveUnknown, whyUnseen(a))
 	}
 	return v
+}
+
+// dueSince reports whether the run should have been stopped by now and nobody has looked since: a
+// sight from before its lease or deadline passed says nothing of after.
+func dueSince(a *longstop.Action, now time.Time) bool {
+	passed := func(at longstop.Time) bool {
+		return !at.IsZero() && now.Sub(at.Time) > time.Second && a.Observation.At.Before(at.Time)
+	}
+	return passed(a.Workload.DeadlineAt) || a.Workload.Lease != nil && passed(a.Workload.Lease.ExpiresAt)
 }
 
 // judgeFinished: the outcome is the launcher's, whatever became of what it released. A boundary

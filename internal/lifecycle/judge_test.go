@@ -135,6 +135,15 @@ func TestJudge(t *testing.T) {
 		{"lingering, cached", on(work(longstop.WorkloadLingering), cached), "unknown unknown unreachable", "reconcile"},
 		{"cancelling, cached", on(work(longstop.WorkloadCancelling), cached), "unknown unknown unreachable", "reconcile"},
 		{"orphaned, cached", on(work(longstop.WorkloadOrphaned), cached), "unknown unknown unreachable", "reconcile"},
+		{"running, its lease ran out since it was seen", on(work(longstop.WorkloadRunning), func(a *longstop.Action) {
+			a.Observation.At, a.Workload.Lease = ago(8*time.Second), &longstop.Lease{ExpiresAt: ago(3 * time.Second)}
+		}), "unknown unknown unreachable", "reconcile"},
+		{"running, its deadline passed since it was seen", on(work(longstop.WorkloadRunning), func(a *longstop.Action) {
+			a.Observation.At, a.Workload.DeadlineAt = ago(8*time.Second), ago(3*time.Second)
+		}), "unknown unknown unreachable", "reconcile"},
+		{"running, seen after its lease ran out", on(work(longstop.WorkloadRunning), func(a *longstop.Action) {
+			a.Workload.Lease = &longstop.Lease{ExpiresAt: ago(3 * time.Second)}
+		}), "yes pending", "wait"},
 		{"running, never seen", on(work(longstop.WorkloadRunning), never), "unknown unknown unreachable", "reconcile"},
 		{"running, seen in the future", on(work(longstop.WorkloadRunning), func(a *longstop.Action) { a.Observation.At = ago(-time.Hour) }), "unknown unknown unreachable", "reconcile"},
 		{"running, stored as cached", on(work(longstop.WorkloadRunning), func(a *longstop.Action) { a.Observation.Source = longstop.Cached }), "unknown unknown unreachable", "reconcile"},
