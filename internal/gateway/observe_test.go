@@ -82,7 +82,7 @@ func TestWhatCouldNotBeKeptIsAskedForAgain(t *testing.T) {
 	gate := filepath.Join(sshtest.ShortDir(t), "go")
 	a := b.run(script("while [ ! -e " + gate + " ]; do sleep 0.05; done; exit 4"))
 	b.until(a.ID, "it is seen", func(a longstop.Action) bool { return a.Alive == longstop.AliveYes })
-	db, err := sql.Open("sqlite", filepath.Join(b.home, "longstop.db"))
+	db, err := sql.Open("sqlite", filepath.Join(b.home, "longstop.db")+"?_pragma=busy_timeout(10000)")
 	b.must(err)
 	defer db.Close()
 	_, err = db.Exec(`CREATE TRIGGER full BEFORE INSERT ON entries BEGIN SELECT RAISE(ABORT, 'the disk is full'); END`)
