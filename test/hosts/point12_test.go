@@ -3,6 +3,7 @@
 package hosts
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -49,8 +50,13 @@ func TestPoint12NoShell(t *testing.T) {
 			g := newGateway(t)
 			name := h.Account(account)
 			r := g.longstop(t, "host", "add", name, "--ssh-config", h.SSHConfig)
-			if r.status != longstop.ExitOurs || !strings.Contains(r.stderr, prints) {
-				t.Errorf("want a clear error with what was printed instead (%q): %s", prints, r)
+			if r.status != longstop.ExitOurs || strings.Count(r.stderr, prints) != 1 || !strings.Contains(r.stderr, name) || !strings.Contains(r.stderr, "ssh -F "+h.SSHConfig+" "+name) {
+				t.Errorf("want a clear error with what was printed instead (%q), once, and a command to see it: %s", prints, r)
+			}
+			var entries []longstop.JournalEntry
+			g.ask(t, &entries, "activity")
+			if last := entries[len(entries)-1]; last.Kind != "host_refused" || last.Host != name || !strings.Contains(fmt.Sprint(last.Body), prints) {
+				t.Errorf("the journal ends with %s", pretty(last))
 			}
 			if r := g.longstop(t, "run", name, "--", "touch", "/tmp/point12-"+account); r.status != longstop.ExitNotStarted {
 				t.Error(r)

@@ -3,7 +3,12 @@
 package hosts
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -35,109 +40,209 @@ func ownConfig(t *testing.T, h *rig.Host) (config, knownHosts string) {
 	return config, knownHosts
 }
 
-// TestPoint14ClearErrors spoils the way to an enrolled host: an error that says what and why and
+// TestPoint14ClearErrors spoils the way to an enrolled account: an error that says what and why and
 // names the next command, exit 251, and a journal entry. Nothing is started.
 func TestPoint14ClearErrors(t *testing.T) {
 	t.Parallel()
+	shared := rig.Up(t, "p14") // each account is spoilt by one case
+	const state = "/home/%[1]s/.local/state"
 	for _, c := range []struct {
 		name  string
+		user  string // of the shared host; empty: deploy of one of its own
 		code  longstop.Code
 		words string // of the message
 		next  string // what to do
-		spoil func(t *testing.T, h *rig.Host, config, knownHosts string)
+		kind  string // of the journal's entry about the host
+		spoil func(t *testing.T, h *rig.Host, knownHosts string)
 	}{
-		{"host key unknown", longstop.CodeHostKeyUnknown, "SHA256:", "connect once with ssh", func(t *testing.T, h *rig.Host, _, knownHosts string) {
-			os.WriteFile(knownHosts, nil, 0o600)
+		{"host key unknown", "deploy", longstop.CodeHostKeyUnknown, "SHA256:", "check it, then connect once with ssh -F ", "host_refused",
+			func(t *testing.T, h *rig.Host, knownHosts string) { os.WriteFile(knownHosts, nil, 0o600) }},
+		{"host key changed", "other", longstop.CodeHostKeyChanged, "SHA256:", "ssh-keygen", "host_refused", func(t *testing.T, h *rig.Host, knownHosts string) {
+			key := filepath.Join(t.TempDir(), "key")
+			if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			public, _ := os.ReadFile(key + ".pub")
+			os.WriteFile(knownHosts, append([]byte(h.Addr+" "), public...), 0o600)
 		}},
-		{"host key changed", longstop.CodeHostKeyChanged, "SHA256:", "ssh-keygen", func(t *testing.T, h *rig.Host, _, knownHosts string) {
-			h.Sh(t, "rm /etc/ssh/ssh_host_ed25519_key*; ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key; systemctl restart ssh")
+		{"login refused", "zsh", longstop.CodeAccessRefused, "zsh@", "authorized_keys", "host_refused", func(t *testing.T, h *rig.Host, _ string) {
+			h.Exec(t, "rm", "/home/zsh/.ssh/authorized_keys")
 		}},
-		{"login refused", longstop.CodeAccessRefused, "deploy", "authorized_keys", func(t *testing.T, h *rig.Host, _, _ string) {
-			h.Exec(t, "rm", "/home/deploy/.ssh/authorized_keys")
+		{"no link", "", longstop.CodeUnreachable, "connect", "ssh", "unreachable", func(t *testing.T, h *rig.Host, _ string) { h.Cut(t) }},
+		{"no word", "", longstop.CodeUnreachable, "no SSH banner came in", "ssh -v -F ", "unreachable", func(t *testing.T, h *rig.Host, _ string) { h.Freeze(t) }},
+		{"state folder open to others", "ash", longstop.CodeStateFolder, "0777", "chmod 0700 /home/ash/", "host_refused", func(t *testing.T, h *rig.Host, _ string) {
+			h.Exec(t, "chmod", "0777", fmt.Sprintf(state, "ash")+"/longstop")
 		}},
-		{"no answer", longstop.CodeUnreachable, "", "ssh", func(t *testing.T, h *rig.Host, _, _ string) { h.Cut(t) }},
-		{"state folder open to others", longstop.CodeStateFolder, "0777", "chmod 0700", func(t *testing.T, h *rig.Host, _, _ string) {
-			h.Exec(t, "chmod", "0777", "/home/deploy/.local/state/longstop")
+		{"a link in its place", "fish", longstop.CodeStateFolder, "is a symbolic link", "longstop", "host_refused", func(t *testing.T, h *rig.Host, _ string) {
+			h.Sh(t, fmt.Sprintf("cd "+state+" && mv longstop /home/%[1]s/elsewhere && ln -s /home/%[1]s/elsewhere longstop", "fish"))
 		}},
-		{"a link in its place", longstop.CodeStateFolder, "link", "longstop", func(t *testing.T, h *rig.Host, _, _ string) {
-			h.Sh(t, "cd /home/deploy/.local/state && mv longstop /home/deploy/elsewhere && ln -s /home/deploy/elsewhere longstop")
+		{"no state folder", "tcsh", longstop.CodeHostMismatch, "no state folder", "longstop host remove", "host_refused", func(t *testing.T, h *rig.Host, _ string) {
+			h.Exec(t, "mv", fmt.Sprintf(state, "tcsh")+"/longstop", "/home/tcsh/elsewhere")
+		}},
+		{"another state folder", "noisy", longstop.CodeHostMismatch, "state folder", "longstop host remove", "host_refused", func(t *testing.T, h *rig.Host, _ string) {
+			h.Sh(t, fmt.Sprintf("cd "+state+" && tr 0123456789abcdef 123456789abcdef0 <longstop/id >/tmp/id && cat /tmp/id >longstop/id", "noisy"))
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h, g := rig.New(t), newGateway(t)
+			h, g := shared, newGateway(t)
+			if c.user == "" {
+				h, c.user = rig.New(t), "deploy"
+			}
 			config, knownHosts := ownConfig(t, h)
-			g.must(t, "host", "add", h.Name, "--ssh-config", config)
+			a := account{g, h, c.user, h.Account(c.user)}
+			g.must(t, "host", "add", a.name, "--ssh-config", config)
 			g.must(t, "daemon", "stop")
-			c.spoil(t, h, config, knownHosts)
-
-			r := g.longstop(t, "run", h.Name, "--", "touch", "/tmp/ran")
-			if r.status != longstop.ExitNotStarted || r.took > 40*time.Second {
+			c.spoil(t, h, knownHosts)
+			marker := "/home/" + c.user + "/ran"
+			r := g.longstop(t, "run", a.name, "--", "touch", marker)
+			refusedHere(t, a, r, marker, c.words, c.next)
+			if r.took > 40*time.Second {
 				t.Error(r)
 			}
-			if !strings.Contains(r.stderr, h.Name) || !strings.Contains(r.stderr, c.words) || !strings.Contains(r.stderr, "Nothing was started") {
-				t.Errorf("not clear: %s", r.stderr)
+			if r.took > 3*time.Second && !strings.Contains(r.stderr, "connecting to "+a.name) {
+				t.Errorf("nothing was said for %v: %s", r.took, r)
 			}
-			if !strings.Contains(strings.ToLower(r.stderr), strings.ToLower(c.next)) {
-				t.Errorf("it does not say what to do (%s): %s", c.next, r.stderr)
+			last := a.last(t)
+			if last.Launch.Because != string(c.code) {
+				t.Errorf("want rejected because %s:\n%s", c.code, pretty(last.Launch))
 			}
-			if h.Exists(t, "/tmp/ran") {
-				t.Error("something ran")
+			// The journal has the action's refusal, and what is the matter with the host.
+			var entries []longstop.JournalEntry
+			g.ask(t, &entries, "activity", string(last.ID))
+			if len(entries) == 0 || !strings.Contains(fmt.Sprint(entries[len(entries)-1].Body), string(c.code)) {
+				t.Errorf("the action's journal: %s", pretty(entries))
 			}
-			a := g.show(t, g.newest(t))
-			if a.Outcome != longstop.OutcomeNotStarted || a.Launch.State != longstop.LaunchRejected || a.Launch.Because != string(c.code) {
-				t.Errorf("want rejected because %s:\n%s", c.code, pretty(a))
+			g.ask(t, &entries, "activity")
+			told := false
+			for _, e := range entries {
+				told = told || e.Kind == c.kind && e.Host == a.name && strings.Contains(fmt.Sprint(e.Body), string(c.code))
 			}
-			var journal []longstop.JournalEntry
-			g.ask(t, &journal, "activity", string(a.ID))
-			if len(journal) < 2 {
-				t.Errorf("the journal has %s", pretty(journal))
+			if !told {
+				t.Errorf("no %s of %s in the journal: %s", c.kind, a.name, pretty(entries))
+			}
+			if testing.Verbose() {
+				t.Logf("%s", r.stderr)
 			}
 		})
 	}
 }
 
 // TestPoint14DiskFull has the host's disk fill up under a run: output is lost, and that is said;
-// the work's own code is kept.
+// the work's own code is kept. What cannot be recorded is not begun.
 func TestPoint14DiskFull(t *testing.T) {
 	t.Parallel()
 	h, g := rig.New(t, rig.SmallDisk("6m", 0)), newGateway(t)
 	g.enrol(t, h, "--state-dir", "/srv/small/state")
 	r := g.longstop(t, "run", h.Name, "-c", "head -c 20000000 /dev/zero; echo end >&2; exit 5")
-	if r.status != 5 {
-		t.Errorf("exit %d: %s", r.status, r.stderr)
-	}
 	a := g.final(t, g.newest(t), 20*time.Second)
 	wantExit(t, a, 5)
 	if a.Output.DroppedBytes == 0 || a.Output.DropReason != "ENOSPC" || a.Output.StdoutBytes+a.Output.StderrBytes+a.Output.DroppedBytes != 20000004 {
 		t.Errorf("output: %s", pretty(a.Output))
 	}
-	if !strings.Contains(r.stderr, "dropped") && !strings.Contains(r.stderr, "lost") {
-		t.Errorf("the loss is not said: %s", r.stderr)
+	if r.status != 5 || int64(len(r.stdout)) != a.Output.StdoutBytes || !strings.Contains(r.stderr, "bytes of output were lost on the host (ENOSPC)") {
+		t.Errorf("exit %d, %d bytes: %s", r.status, len(r.stdout), r.stderr)
 	}
-	// And again, with nothing free from the start: refused or run, never half said.
 	h.Sh(t, "head -c 20000000 /dev/zero >/srv/small/fill || :")
-	again := g.longstop(t, "run", h.Name, "--", "touch", "/home/deploy/ran-again")
-	if ran := h.Exists(t, "/home/deploy/ran-again"); ran != (again.status == 0) {
-		t.Errorf("ran: %v: %s", ran, again)
+	refusedHere(t, account{g, h, "deploy", h.Name}, g.longstop(t, "run", h.Name, "--", "touch", "/home/deploy/ran"), "/home/deploy/ran",
+		"the disk, its inodes or a quota are used up", "df -h /srv/small/state")
+	h.Sh(t, "rm -r /srv/small/fill /srv/small/state/runs/"+string(a.RunID)) // whatever else an operator may think of
+	if r := g.longstop(t, "run", h.Name, "-c", "echo again; exit 3"); r.status != 3 || r.stdout != "again\n" {
+		t.Error(r)
 	}
 }
 
-// TestPoint14RecordAltered has the work's user rewrite its record, to have failed look like success.
+// TestPoint14NoInodes has the work use up the host's inodes: its own end and what it printed are kept.
+func TestPoint14NoInodes(t *testing.T) {
+	t.Parallel()
+	h, g := rig.New(t, rig.SmallDisk("6m", 100)), newGateway(t)
+	g.enrol(t, h, "--state-dir", "/srv/small/state")
+	r := g.longstop(t, "run", h.Name, "-c", "cd /srv/small; i=0; while : 2>/dev/null >f$i; do i=$((i+1)); done; echo filled; exit 4")
+	a := g.final(t, g.newest(t), 20*time.Second)
+	// A redirection that fails ends a shell's special built-in, and dash with it: 2, unless the loop ended first.
+	if code, err := exitCode(a.Workload.Result); err != nil || r.status != code || a.Workload.State != longstop.WorkloadFinished || a.Output.DroppedBytes != 0 {
+		t.Errorf("%s\n%s", r, pretty(a))
+	}
+	refusedHere(t, account{g, h, "deploy", h.Name}, g.longstop(t, "run", h.Name, "--", "touch", "/home/deploy/ran"), "/home/deploy/ran",
+		"the disk, its inodes or a quota are used up", "df -i /srv/small/state")
+	h.Sh(t, "rm /srv/small/f*")
+	if r := g.longstop(t, "run", h.Name, "-c", "echo again; exit 3"); r.status != 3 || r.stdout != "again\n" {
+		t.Error(r)
+	}
+}
+
+// TestPoint14RecordAltered has the work's user rewrite final records, to have failed look like
+// success, in each way that its means allow. None is believed; each is named.
 func TestPoint14RecordAltered(t *testing.T) {
 	t.Parallel()
-	h, g := rig.New(t), newGateway(t)
+	h, g := rig.Up(t, "h1"), newGateway(t)
 	g.enrol(t, h)
-	id := g.launch(t, "--detached", "--deadline", "1h", h.Name, "-c", "sleep 2; exit 7")
-	run := g.show(t, id).RunID
-	g.kill9(t)
-	eventually(t, 20*time.Second, "the end on the host", func() bool { return len(ofRun(t, h, run)) == 0 })
-	final := "/home/deploy/.local/state/longstop/runs/" + string(run) + "/final"
-	eventually(t, 10*time.Second, "the final record", func() bool { return h.Exists(t, final) })
-	h.Sh(t, `sed -i 's/"exit_code":7/"exit_code":0/g' `+final)
-	g.longstop(t, "reconcile", string(id))
-	a := g.show(t, id)
-	if a.Outcome != longstop.OutcomeUnknown || a.UnknownBecause != longstop.UnreadableRecord || a.Workload.Result != nil {
-		t.Errorf("an altered record was believed, or not named:\n%s", pretty(a))
+	success := func(record []byte) []byte {
+		return bytes.ReplaceAll(record, []byte(`"exit_code":7`), []byte(`"exit_code":0`))
 	}
+	unsigned := func(record []byte, writer string) []byte {
+		at := bytes.LastIndex(record, []byte(`,"mac":"`))
+		return bytes.Replace(append(record[:at:at], '}'), []byte(`"kind":"owner"`), []byte(`"kind":"`+writer+`"`), 1)
+	}
+	forgeries := []struct {
+		name, says string
+		forge      func(record []byte) []byte
+	}{
+		{"with its old MAC", "MAC", success},
+		{"with a MAC of its own", "MAC", func(r []byte) []byte {
+			at := bytes.LastIndex(r, []byte(`"mac":"`)) + len(`"mac":"`)
+			return append(append(success(r)[:at:at], fmt.Sprintf("%x", sha256.Sum256(r))...), `"}`...)
+		}},
+		{"without a MAC", "bears no MAC", func(r []byte) []byte { return unsigned(success(r), "owner") }},
+		{"in an heir's name", "successor", func(r []byte) []byte { return unsigned(success(r), "successor") }},
+		{"without its checksum", "altered", nil},
+	}
+	h.Exec(t, "rm", "-f", "/tmp/point14-go")
+	var ids []longstop.ActionID
+	for range forgeries {
+		ids = append(ids, g.launch(t, "--detached", "--deadline", "1h", "h1", "-c", "until [ -e /tmp/point14-go ]; do sleep 0.05; done; exit 7"))
+	}
+	runs := map[longstop.ActionID]longstop.RunID{}
+	for _, id := range ids {
+		runs[id] = g.show(t, id).RunID
+	}
+	g.kill9(t) // it would have heard the truth
+	h.Exec(t, "touch", "/tmp/point14-go")
+	for i, f := range forgeries {
+		file := "/home/deploy/.local/state/longstop/runs/" + string(runs[ids[i]]) + "/final"
+		eventually(t, 20*time.Second, "the final record", func() bool { return h.Exists(t, file) })
+		lead, record, ok := bytes.Cut(h.ReadFile(t, file), []byte("\n"))
+		record, _, _ = bytes.Cut(record, []byte("\n"))
+		if !ok || !bytes.Contains(record, []byte(`"exit_code":7`)) || !json.Valid(record) {
+			t.Fatalf("no record to forge: %s\n%s", lead, record)
+		}
+		if f.forge == nil {
+			h.Sh(t, `sed -i 's/"exit_code":7/"exit_code":0/g' `+file)
+			continue
+		}
+		h.WriteFile(t, file, 0o600, sealed(string(lead), f.forge(record)))
+	}
+	for i, f := range forgeries {
+		r := g.longstop(t, "reconcile", string(ids[i]))
+		a := g.show(t, ids[i])
+		if r.status != longstop.ExitUnknown || a.Outcome != longstop.OutcomeUnknown || a.UnknownBecause != longstop.UnreadableRecord || a.Workload.Result != nil ||
+			a.Observation == nil || !strings.Contains(a.Observation.Message, f.says) {
+			t.Errorf("%s: believed, or not named: %s\n%s", f.name, r, pretty(a))
+		}
+		if shown := g.must(t, "show", string(ids[i])); !strings.Contains(shown.stdout, f.says) {
+			t.Errorf("%s: not shown: %s", f.name, shown)
+		}
+		// Waiting for it says why there is nothing to wait for, and no status is made up.
+		if r := g.longstop(t, "wait", "--timeout", "1s", string(ids[i])); r.status != longstop.ExitUnknown && r.status != longstop.ExitStillRunning {
+			t.Errorf("%s: %s", f.name, r)
+		}
+	}
+}
+
+// sealed is a record in an envelope whose checksum is right (internal/record): no secret is needed
+// for that. Kind, version and sequence are as in the first line of the true one.
+func sealed(firstLine string, record []byte) []byte {
+	words := strings.Fields(firstLine)
+	lead := strings.Join(words[:3], " ") + fmt.Sprintf(" %010d", len(record))
+	return fmt.Appendf(nil, "%s %x\n%s\n", lead, sha256.Sum256([]byte(lead+"\n"+string(record))), record)
 }
