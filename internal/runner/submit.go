@@ -116,16 +116,22 @@ func (k *keeper) existing(claim record.Claim, sub wire.Submit) (reply, error) {
 		return reply{}, err
 	}
 	defer run.Close()
-	raw, _, err := run.Read()
-	if err == nil {
-		return reply{Record: raw, Existing: true}, nil
-	}
-	if !errors.Is(err, record.ErrNoRecord) {
-		return reply{}, err
-	}
-	held, err := run.Locked()
-	if err == nil && !held && claim.RunID == sub.RunID {
-		return reply{}, nil
+	// Somebody may be about to write the first record, or only be looking whether anybody does.
+	for deadline := time.Now().Add(time.Second); ; time.Sleep(2 * time.Millisecond) {
+		raw, _, err := run.Read()
+		if err == nil {
+			return reply{Record: raw, Existing: true}, nil
+		}
+		if !errors.Is(err, record.ErrNoRecord) {
+			return reply{}, err
+		}
+		held, err := run.Locked()
+		if err == nil && !held && claim.RunID == sub.RunID {
+			return reply{}, nil
+		}
+		if err != nil || time.Now().After(deadline) {
+			break
+		}
 	}
 	return reply{}, &longstop.Error{Code: longstop.CodeTimeout,
 		Message: "the key's run, " + string(claim.RunID) + ", was accepted and has not begun yet",
