@@ -85,8 +85,21 @@ func (k *keeper) watchOwner(id longstop.RunID, while time.Duration) {
 		return
 	}
 	defer l.close()
-	if l.send(ask{Verb: askWatch, RunID: id}) == nil {
-		<-l.closed()
+	if l.send(ask{Verb: askWatch, RunID: id}) != nil {
+		return
+	}
+	// It is no child of ours: of a stop nobody tells us.
+	owner, _ := behind(l)
+	gone := l.closed()
+	look := time.NewTicker(recount)
+	defer look.Stop()
+	for {
+		select {
+		case <-gone:
+			return
+		case <-look.C:
+			wake(owner.Identity)
+		}
 	}
 }
 

@@ -47,6 +47,26 @@ func TestAStoppedKeeperIsWoken(t *testing.T) {
 	eventually(t, "a keeper that goes on", func() bool { return stateOf(keeper) != 'T' })
 }
 
+// So is one that an earlier keeper started.
+func TestAStoppedOwnerOfADeadKeeperIsWoken(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	sub := l.script(waitForGo + "exit 9")
+	l.submit(sub)
+	l.has("up", 1)
+	l.kill(l.mustKeeper())
+	if err := EnsureKeeper(context.Background(), l.f); err != nil {
+		t.Fatal(err)
+	}
+	if err := boundary.Signal(l.mustOwner(sub.RunID), unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	l.touch("go")
+	if rec := l.final(sub.RunID); !exited(rec, 9) || rec.Writer.Kind != longstop.WriterOwner {
+		t.Errorf("ended as %s", show(rec))
+	}
+}
+
 func stateOf(id boundary.Identity) byte {
 	s, err := boundary.Look(id.PID)
 	if err != nil || s.Identity != id {
