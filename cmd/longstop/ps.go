@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +43,11 @@ func (a *app) ps(ctx context.Context, f client.Filter) error {
 	if err != nil {
 		return err
 	}
+	if len(list) == 0 {
+		if err := enrolled(ctx, gateway, f.Host); err != nil {
+			return err // "nothing runs" would be believed of a name misspelt
+		}
+	}
 	if a.json {
 		if list == nil {
 			list = []longstop.Action{}
@@ -50,6 +56,10 @@ func (a *app) ps(ctx context.Context, f client.Filter) error {
 		return nil
 	}
 	if len(list) == 0 {
+		if f.Host != "" || f.Session != "" {
+			a.talk.note("%s", nothingOf(f))
+			return nil
+		}
 		a.talk.note("%s", a.howToStart(ctx, gateway, f))
 		return nil
 	}
@@ -68,10 +78,42 @@ func (a *app) ps(ctx context.Context, f client.Filter) error {
 	return nil
 }
 
+// enrolled refuses the name of a host that is not.
+func enrolled(ctx context.Context, gateway *client.Client, name string) error {
+	if name == "" {
+		return nil
+	}
+	hosts, err := gateway.Hosts(ctx)
+	if err != nil || slices.ContainsFunc(hosts, func(h longstop.Host) bool { return h.Name == name }) {
+		return err
+	}
+	return &longstop.Error{Code: longstop.CodeHostUnknown, Message: fmt.Sprintf("no host %q is enrolled", plain(name)), Hint: "longstop host list"}
+}
+
+// nothingOf is what an empty list of one host or session says.
+func nothingOf(f client.Filter) string {
+	where, options := "", ""
+	if f.Host != "" {
+		where, options = " on "+plain(f.Host), " --host "+word(f.Host)
+	}
+	if f.Session != "" {
+		where, options = where+" of session "+plain(f.Session), options+" --session "+word(f.Session)
+	}
+	if f.Before != "" {
+		return "nothing older" + where
+	}
+	if f.All {
+		return "nothing was ever asked for" + where
+	}
+	return "nothing runs and nothing is unknown" + where + ": longstop ps -a" + options + " shows what was"
+}
+
 // howToStart is what an empty list says.
 func (a *app) howToStart(ctx context.Context, gateway *client.Client, f client.Filter) string {
 	hosts, err := gateway.Hosts(ctx)
 	switch {
+	case f.Before != "":
+		return "nothing older"
 	case err == nil && len(hosts) == 0:
 		return "no hosts yet: longstop host add NAME, with what you would type after ssh"
 	case err == nil && !f.All:
@@ -146,7 +188,9 @@ func state(a *longstop.Action) string {
 
 // lasted is how long it has gone on, or went on.
 func lasted(a *longstop.Action, now time.Time) string {
-	if d, over := took(&a.Workload); over {
+	if d, over := took(&a.Workload); over && d < time.Second {
+		return span(d) // it did not take "0s"
+	} else if over {
 		return rough(d)
 	}
 	if a.Settled() {
@@ -183,16 +227,22 @@ func trouble(a *longstop.Action) string {
 }
 
 func psSummary(list []longstop.Action) string {
-	unresolved, unknown := 0, []string{}
+	running, waiting, unknown := 0, 0, []string{}
 	for i := range list {
-		if list[i].Unresolved() {
-			unresolved++
+		switch {
+		case list[i].Alive == longstop.AliveYes:
+			running++
+		case list[i].Outcome == longstop.OutcomePending:
+			waiting++
 		}
 		if list[i].Outcome == longstop.OutcomeUnknown {
 			unknown = append(unknown, string(list[i].ID))
 		}
 	}
-	line := fmt.Sprintf("%d unresolved", unresolved)
+	line := fmt.Sprintf("%d running", running)
+	if waiting > 0 {
+		line += between + fmt.Sprintf("%d not begun", waiting)
+	}
 	switch {
 	case len(unknown) == 0:
 		return line
