@@ -91,6 +91,8 @@ type happening struct {
 // cancelled is how asking for a cancel ended.
 type cancelled struct{ err error }
 
+const gatewayStopped = "the gateway was stopped"
+
 // givenUp says that the follower stopped waiting while the run may go on.
 type givenUp struct{ why string }
 
@@ -223,7 +225,7 @@ func (f *follower) streamEnded(ctx context.Context, err error) (done bool, fatal
 		return true, nil
 	}
 	if longstop.CodeOf(err) == longstop.CodeStopped && f.action != nil {
-		return false, f.leave(ctx, "the gateway was stopped")
+		return false, f.leave(ctx, gatewayStopped)
 	}
 	gone := err == io.EOF || errors.Is(err, client.ErrGone)
 	f.failures++
@@ -441,10 +443,13 @@ func (f *follower) leave(ctx context.Context, why string) error {
 	if err := recorder.GiveUp(asking, f.action.ID, why); err != nil && !errors.Is(err, client.ErrAbsent) && !errors.Is(err, client.ErrGone) {
 		f.note("that nobody waits could not be recorded: %s", plain(asError(err).Message))
 	}
-	rest := mayGoOn(f.action, f.app.now())
-	if f.cancelling {
-		rest = "the gateway goes on cancelling it"
+	rest, stop := ": "+mayGoOn(f.action, f.app.now()), " (longstop cancel stops it)"
+	switch {
+	case f.cancelling:
+		rest, stop = ": the gateway goes on cancelling it", ""
+	case f.lost == "" && !f.gatewayGone && why != gatewayStopped:
+		rest = kept(f.action, f.app.now())
 	}
-	f.note("%s · %s is left: %s · longstop wait %s", why, f.action.ID, rest, f.action.ID)
+	f.note("%s · %s is left%s · longstop wait %s%s", why, f.action.ID, rest, f.action.ID, stop)
 	return &givenUp{why}
 }

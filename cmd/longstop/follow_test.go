@@ -31,7 +31,7 @@ func TestRunShowsOutputAndBothAnswers(t *testing.T) {
 		send("action", 0, anAction(ended(3)))
 	})
 	status, out, err := s.run("run", "web-1", "--", "./migrate.sh", "--to", "42")
-	wantErr := "· act_01KB6Y3T0000Q2M on web-1 · once · lease 2m\n" +
+	wantErr := "· act_01KB6Y3T0000Q2M on web-1 · lease 2m\n" +
 		"oops· what \\x1b[31mthe gateway says\n" +
 		"· failed in 38.2s · exit 3 · nothing left running · said by owner@web-1\n"
 	if status != 3 || out != "one\x00\ntwo" || err != wantErr {
@@ -91,7 +91,7 @@ func TestRunRefused(t *testing.T) {
 	})
 	s.answers("GET /api/v1/actions/act_01KB6Y3T0000Q2M", anAction(rejected))
 	status, out, err := s.run("run", "web-9", "--", "true")
-	want := "· act_01KB6Y3T0000Q2M on web-1 · once · lease 2m\n" +
+	want := "· act_01KB6Y3T0000Q2M on web-1 · lease 2m\n" +
 		"longstop: web-9: the host key is not known (ssh-ed25519 SHA256:2Y0d).\n" +
 		"  Check it, then: ssh-keyscan web-9 >> ~/.ssh/known_hosts, or connect once with ssh.\n" +
 		"  Nothing was started.\n"

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/longstop/longstop"
@@ -10,7 +11,11 @@ import (
 // opening is the first line about an action: its id comes first, because it is what remains if all
 // else fails.
 func opening(a *longstop.Action) string {
-	return fmt.Sprintf("%s on %s", a.ID, plain(a.Host)) + between + terms(&a.Request)
+	parts := []string{fmt.Sprintf("%s on %s", a.ID, plain(a.Host))}
+	if effect := a.Request.Effect; effect != longstop.EffectOnce {
+		parts = append(parts, string(effect))
+	}
+	return strings.Join(filled(append(parts, terms(&a.Request))), between)
 }
 
 // changed says what happened to an action from one sight to the next, a line each: what a person who
@@ -33,7 +38,7 @@ func changed(prev, next *longstop.Action, now time.Time) []string {
 	if next.Workload.State == longstop.WorkloadCancelling && prev.Workload.State != longstop.WorkloadCancelling {
 		switch next.Workload.Cause {
 		case longstop.CauseLease, longstop.CauseDeadline:
-			say("its %s has ended: %s stops it", next.Workload.Cause, host)
+			say("its %s is over: %s stops it", next.Workload.Cause, host)
 		case longstop.CauseSignal, longstop.CauseShutdown:
 			say("%s stops it (%s)", host, next.Workload.Cause)
 		}
@@ -119,6 +124,20 @@ func mayGoOn(a *longstop.Action, now time.Time) string {
 	return "the run goes on there"
 }
 
+// kept says how a run goes on of which only this waiting has ended: the gateway sees its host, and
+// renews its lease.
+func kept(a *longstop.Action, now time.Time) string {
+	switch {
+	case a.Launch.State != longstop.LaunchAccepted:
+		return ": the gateway goes on with its launch"
+	case !a.Workload.DeadlineAt.IsZero():
+		return " running, until " + clock(a.Workload.DeadlineAt, now) + " at most"
+	case a.Request.Lifetime == longstop.Detached:
+		return " running"
+	}
+	return " running, and the gateway keeps its lease"
+}
+
 // lingering says that the main process is done and others of the run are not.
 func lingering(a *longstop.Action, left []longstop.Process, advice string) string {
 	w := &a.Workload
@@ -155,7 +174,7 @@ func accepted(a *longstop.Action, now time.Time) string {
 			line += between + "may run until " + clock(a.Workload.DeadlineAt, now)
 		}
 	} else if a.Request.LeaseS > 0 {
-		line += between + "ends " + seconds(a.Request.LeaseS) + " after the gateway's last word"
+		line += between + "stopped there if the gateway is silent for " + seconds(a.Request.LeaseS)
 	}
 	return line + between + "longstop wait " + string(a.ID)
 }

@@ -216,7 +216,7 @@ func asked(a *longstop.Action) []string {
 	if a.RetryOf != "" {
 		parts = append(parts, fmt.Sprintf("attempt %d of %s", a.Attempt, a.RetryOf))
 	}
-	return append(parts, strings.SplitN(terms(&a.Request), between, 2)[1:]...)
+	return append(parts, terms(&a.Request))
 }
 
 func launchWords(a *longstop.Action) []string {

@@ -145,7 +145,7 @@ func exited(code *int, signal string) string {
 
 // terms are the conditions of a run, as its first line says them.
 func terms(r *longstop.Request) string {
-	parts := []string{string(r.Effect)}
+	var parts []string
 	if r.Lifetime == longstop.Detached {
 		parts = append(parts, "detached")
 	} else if r.LeaseS > 0 {
