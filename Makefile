@@ -33,7 +33,7 @@ hosts: build bin/faults/longstop-runner ## tests on real hosts in namespaces, an
 	@test/packages hosts
 	@[ "$$(id -u)" = 0 ] || echo "hosts: not root: these tests will skip themselves" >&2
 	LONGSTOP_HOSTS=$$([ "$$(id -u)" != 0 ] || echo require) $(GO) test -tags hosts -p 1 -parallel 4 -timeout 12m $(GOTESTFLAGS) ./test/...
-	$(GO) test -tags faults -timeout 12m $(GOTESTFLAGS) $$(grep -rl 'go:build.*faults' --include='*_test.go' internal cmd | xargs -n1 dirname | sort -u | sed 's#^#./#')
+	GO=$(GO) test/faults $(GOTESTFLAGS)
 
 .PHONY: bench
 bench: build ## side-by-side measurements, as ratios (root)
