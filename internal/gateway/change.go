@@ -77,7 +77,6 @@ func (g *Gateway) change(ctx context.Context, id longstop.ActionID, to func(*dra
 // changeAll applies changes of several actions in one transaction.
 func (g *Gateway) changeAll(ctx context.Context, changes []change) ([]longstop.Action, error) {
 	result := make([]longstop.Action, len(changes))
-	secrets := make([][]byte, len(changes))
 	err := g.store.Update(ctx, func(tx *sqlite.Tx) error {
 		for i, c := range changes {
 			stored, err := tx.Action(c.id)
@@ -93,23 +92,23 @@ func (g *Gateway) changeAll(ctx context.Context, changes []change) ([]longstop.A
 					return err
 				}
 			}
-			result[i], secrets[i] = d.Action, d.secret
+			result[i] = d.Action
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	for i := range result {
-		g.publish(result[i], secrets[i])
+	for _, a := range result {
+		g.publish(a)
 	}
 	return result, nil
 }
 
 // publish tells the host's loops and everyone who watches about a committed action.
-func (g *Gateway) publish(a longstop.Action, secret []byte) {
+func (g *Gateway) publish(a longstop.Action) {
 	if h := g.known(a.Host); h != nil {
-		h.keep(a, secret)
+		h.keep(a)
 	}
 	g.watchers.wake(a.ID)
 }

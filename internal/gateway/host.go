@@ -90,7 +90,7 @@ func (g *Gateway) loadHosts() error {
 	}
 	for _, p := range pending {
 		if h := g.hosts[p.Action.Host]; h != nil {
-			h.keep(p.Action, p.Secret)
+			h.take(&run{action: p.Action, secret: p.Secret})
 		}
 	}
 	if err := g.rejectUnsent(pending); err != nil {
@@ -167,30 +167,30 @@ var (
 	errStopped = &longstop.Error{Code: longstop.CodeStopped, Message: "the gateway was stopped; runs go on without it until their leases end"}
 )
 
-// keep takes over a committed action. A resolved one is no longer the loops' business.
-func (h *host) keep(a longstop.Action, secret []byte) {
+// take takes up an unresolved action.
+func (h *host) take(r *run) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.runs[r.action.ID] = r
+	h.byRun[r.action.RunID] = r
+	if r.leased() {
+		signal(h.leased)
+	}
+}
+
+// keep takes over a committed action. A resolved one is no longer the loops' business, and stays so:
+// two commits may be told in either order.
+func (h *host) keep(a longstop.Action) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := h.runs[a.ID]
-	if r == nil {
-		if !a.Unresolved() {
-			return
-		}
-		r = &run{secret: secret}
-		h.runs[a.ID] = r
-	} else if a.Revision < r.action.Revision {
+	if r == nil || a.Revision < r.action.Revision {
 		return
 	}
 	had := r.leased()
 	r.action = a
 	if !had && r.leased() {
 		signal(h.leased)
-	}
-	if secret != nil {
-		r.secret = secret
-	}
-	if a.RunID != "" {
-		h.byRun[a.RunID] = r
 	}
 	if !a.Unresolved() {
 		delete(h.runs, a.ID)

@@ -168,7 +168,7 @@ func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.
 		}
 		return *existing, true, nil
 	}
-	l.g.publish(d.Action, l.secret)
+	l.g.publish(d.Action)
 	return d.Action, false, nil
 }
 
@@ -300,10 +300,7 @@ func (l *launching) prepare() (*channel, error) {
 
 // hold puts a new action into the hands of Run.
 func (h *host) hold(a longstop.Action, secret []byte) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	r := &run{action: a, secret: secret, held: true}
-	h.runs[a.ID], h.byRun[a.RunID] = r, r
+	h.take(&run{action: a, secret: secret, held: true})
 }
 
 // release gives a launch to the reconciler.
