@@ -185,9 +185,9 @@ func TestCancelLost(t *testing.T) {
 	}
 }
 
-// TestCancelUnreachable: C017, a cancel that could not be sent stays requested, says why, and is
+// TestC017CancelUnreachable: C017, a cancel that could not be sent stays requested, says why, and is
 // delivered when the host is back.
-func TestCancelUnreachable(t *testing.T) {
+func TestC017CancelUnreachable(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, sshtest.Options{})
 	a := b.run(script("sleep 60"))

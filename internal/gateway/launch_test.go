@@ -23,9 +23,9 @@ func counting(t *testing.T) (longstop.RunRequest, func() int) {
 	return script("echo ran >>" + name), func() int { return lines(name) }
 }
 
-// TestLaw5AnswerLost: C128. The host accepts, the answer is lost, the caller is still there: the
+// TestLaw5C128AnswerLost: C128. The host accepts, the answer is lost, the caller is still there: the
 // same submit goes again under the same key and is answered with the run that exists.
-func TestLaw5AnswerLost(t *testing.T) {
+func TestLaw5C128AnswerLost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, sshtest.Options{})
 	b.run(script("true")) // the channel is up

@@ -19,7 +19,7 @@ import (
 
 // C001, C002: a background child that holds the streams open keeps nobody waiting for the answer;
 // the run lingers until it ends.
-func TestC001BackgroundChildHoldsTheStreams(t *testing.T) {
+func TestC001C002BackgroundChildHoldsTheStreams(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	for _, redirect := range []string{"", ">/dev/null", ">/dev/null 2>&1 </dev/null"} {

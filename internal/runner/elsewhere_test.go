@@ -80,7 +80,7 @@ func takePID(t *testing.T, pid int, argv ...string) *exec.Cmd {
 
 // C034, C040: the recorded number belongs to somebody else by now. He lives; the run is over; asked
 // again, the same.
-func TestC034PIDReuse(t *testing.T) {
+func TestC034C040PIDReuse(t *testing.T) {
 	if !here(t) {
 		inNamespaces(t)
 		return
@@ -333,10 +333,10 @@ func TestSecretsCannotBeRead(t *testing.T) {
 
 // C019, C038: what may not be signalled keeps the run cancelling, with its name and the reason; once
 // it is gone the run is cancelled.
-func TestC019ForeignSurvivor(t *testing.T) {
+func TestC019C038ForeignSurvivor(t *testing.T) {
 	if os.Getenv(elsewhere) == "" {
 		t.Parallel()
-		asUser(t, "^TestC019ForeignSurvivor$", func(cmd *exec.Cmd) {
+		asUser(t, "^TestC019C038ForeignSurvivor$", func(cmd *exec.Cmd) {
 			setpriv, err := exec.LookPath("setpriv")
 			if err != nil {
 				t.Skip("no setpriv")

@@ -40,9 +40,9 @@ func files(t *testing.T, dir string) []string {
 	return names
 }
 
-// TestMaster: it is a session leader without a terminal, so that an interrupt does not reach it;
+// TestC007Master: it is a session leader without a terminal, so that an interrupt does not reach it;
 // it holds none of our descriptors (C007); closing the link leaves nothing of it.
-func TestMaster(t *testing.T) {
+func TestC007Master(t *testing.T) {
 	t.Parallel()
 	d := opensshDialer(t)
 	s := sshtest.Start(t, sshtest.Options{})
