@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -59,7 +60,9 @@ func RunOwner([]string) int {
 		return exitNoAnswer
 	}
 	o := &owner{reaper: &boundary.Reaper{}}
-	if err := o.standBy(keeper); err != nil {
+	o.gate, o.gateError = startGate(o.reaper)
+	o.warm()
+	if err := o.receive(keeper); err != nil {
 		return exitNoAnswer // the keeper went, or needs no owner
 	}
 	fault.At("owner.assigned")
@@ -70,17 +73,22 @@ func RunOwner([]string) int {
 	if custody == nil {
 		return exitAnswered
 	}
+	logAccepted(o.rec)
 	o.given = assignment{} // the script, the environment's values
 	o.attend(custody, children, signals)
 	return exitAnswered
 }
 
-// standBy waits for a run. The gate is started as soon as one is on its way.
-func (o *owner) standBy(keeper *link) error {
-	if err := keeper.receive(&prepare{}); err != nil {
-		return err
-	}
-	o.gate, o.gateError = startGate(o.reaper)
+// warm pays, while no run waits, what the first use of each kind of message costs.
+func (o *owner) warm() {
+	wire.Tolerant([]byte("{}"), &assignment{})
+	wire.Tolerant(wire.Sign(longstop.Record{Main: &longstop.Main{}}, []byte("warm")), &longstop.Record{})
+	json.Marshal(plan{})
+	json.Marshal(verdict{})
+}
+
+// receive waits for a run.
+func (o *owner) receive(keeper *link) error {
 	fds, err := keeper.receiveWith(&o.given, 5)
 	if err != nil {
 		return err
@@ -238,7 +246,6 @@ func (o *owner) custody(raw []byte) (*custody, error) {
 		}
 		c.output.start()
 	}
-	logAccepted(o.rec)
 	return c, nil
 }
 

@@ -9,17 +9,20 @@ import (
 	"github.com/longstop/longstop/internal/boundary"
 )
 
-// A standby is an owner without a run. Two processes have to start for a launch, the owner and the
-// gate; while a keeper puts a run on disk and claims its key, both do, and after a launch the keeper
-// has the next owner started, in case another follows soon.
+// A standby is an owner without a run. Two processes have to start for a launch, the owner and its
+// gate; they do while a keeper puts the run on disk and claims its key, or before: after a launch the
+// keeper has the next owner started, in case another run follows soon.
 
-// prepare tells a standby that a run is about to come: it starts its gate.
-type prepare struct{}
+const (
+	// spareFor is how long an owner is kept that no run came for. Its gate, which becomes the work,
+	// has been there for as long, by ps(1).
+	spareFor = 10 * time.Second
+	// spareAfter is how long a launch is left alone before a spare is started, unless it is over by
+	// then: two processes that start would take from the work its first moments.
+	spareAfter = 25 * time.Millisecond
+)
 
-// spareFor is how long an owner is kept that no run came for.
-const spareFor = 30 * time.Second
-
-// standBy returns an owner for a run to come, and lets it start its gate.
+// standBy returns an owner for a run to come.
 func (k *keeper) standBy() (*ward, error) {
 	k.mu.Lock()
 	w := k.spare
@@ -27,19 +30,19 @@ func (k *keeper) standBy() (*ward, error) {
 	k.mu.Unlock()
 	if w != nil {
 		w.expiry.Stop()
-	}
-	if w != nil && w.stream.send(prepare{}) == nil {
 		return w, nil
 	}
-	w, err := k.startOwner()
-	if err != nil {
-		return nil, err
-	}
-	return w, w.stream.send(prepare{})
+	return k.startOwner()
 }
 
-// putBack keeps an owner that got no run after all.
-func (k *keeper) putBack(w *ward) { w.stream.close() } // its gate has begun to age: the next starts a new one
+// spareSoon has an owner started for the run after this one.
+func (k *keeper) spareSoon(w *ward) {
+	select {
+	case <-w.gone:
+	case <-time.After(spareAfter):
+	}
+	k.spareOne()
+}
 
 // spareOne has an owner started for the next run.
 func (k *keeper) spareOne() {
@@ -49,13 +52,16 @@ func (k *keeper) spareOne() {
 	if !wanted {
 		return
 	}
-	w, err := k.startOwner()
-	if err != nil {
-		return
+	if w, err := k.startOwner(); err == nil {
+		k.putBack(w)
 	}
+}
+
+// putBack keeps an owner that has no run.
+func (k *keeper) putBack(w *ward) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.spare != nil {
+	if k.spare != nil || k.leaving {
 		w.stream.close()
 		return
 	}

@@ -169,7 +169,7 @@ func (k *keeper) begin(w *ward, sub wire.Submit, from login) (reply, error) {
 	if err == nil {
 		fault.At("submit.answered")
 		k.began(w, said)
-		go k.spareOne()
+		go k.spareSoon(w)
 		if said.Error != nil {
 			return reply{}, said.Error
 		}
