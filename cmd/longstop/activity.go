@@ -35,7 +35,8 @@ func (a *app) activityVerb() *cobra.Command {
 		},
 		ValidArgsFunction: a.completeActions,
 	}
-	c.Flags().Int64Var(&after, "after", -1, "entries after this number, instead of the newest")
+	c.Flags().Int64Var(&after, "after", -1, "entries after this number, instead of the newest; -1: from the first")
+	c.Flags().Lookup("after").DefValue = "0" // unless given, the newest: help has no default to show
 	c.Flags().IntVarP(&limit, "limit", "n", 100, "at most so many")
 	a.jsonFlag(c, "the entries as one array")
 	return c
@@ -67,14 +68,18 @@ func (a *app) activity(ctx context.Context, f client.JournalFilter) error {
 		return nil
 	}
 	fmt.Fprint(a.out, t.render(width(a.out)))
+	page := ""
+	if f.Limit != 100 {
+		page = fmt.Sprintf(" -n %d", f.Limit)
+	}
 	switch first, last := entries[0].Index, entries[len(entries)-1].Index; {
 	case len(entries) < f.Limit || f.Newest && first == 0:
 	case f.Newest && f.Action == "":
-		a.talk.note("%d older ones: longstop activity --after -1", first)
+		a.talk.note("%d older ones: longstop activity --after %d%s", first, max(first-int64(f.Limit)-1, -1), page)
 	case f.Action == "":
-		a.talk.note("newer ones: longstop activity --after %d", last)
+		a.talk.note("newer ones: longstop activity --after %d%s", last, page)
 	default:
-		a.talk.note("newer ones: longstop activity %s --after %d", plain(f.Action), last)
+		a.talk.note("newer ones: longstop activity %s --after %d%s", plain(f.Action), last, page)
 	}
 	return nil
 }

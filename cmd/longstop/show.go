@@ -148,6 +148,9 @@ func lanes(a *longstop.Action, now time.Time, columns int) string {
 	}
 	lane("launch", a.Launch.At, launchWords(a)...)
 	lane("ssh", a.SSHCommand.At, sshWords(&a.SSHCommand)...)
+	for _, line := range keyWords(&a.SSHCommand) {
+		lane("", longstop.Time{}, line)
+	}
 	if noise := a.SSHCommand.Noise; noise != "" {
 		lane("", longstop.Time{}, "its login shell printed: "+plain(strings.TrimSpace(noise)))
 	}
@@ -163,7 +166,7 @@ func lanes(a *longstop.Action, now time.Time, columns int) string {
 	}
 	lane("seen", seenAt(a), seenWords(a, now)...)
 	for _, w := range a.Waits {
-		lane("left", w.GaveUpAt, by(w.By)+" stopped waiting")
+		lane("wait", w.GaveUpAt, strings.TrimSpace("given up "+by(w.By)))
 	}
 	if a.Retry != nil {
 		lane("retry", longstop.Time{}, retryWords(a.Retry))
@@ -240,14 +243,19 @@ func sshWords(s *longstop.SSHCommand) []string {
 	if s.Channel != "" {
 		first += " on " + string(s.Channel)
 	}
-	parts := []string{first}
+	return []string{first}
+}
+
+// keyWords are the keys of an SSH command, a line each: with both on one it fits no terminal.
+func keyWords(s *longstop.SSHCommand) []string {
+	var lines []string
 	if s.Auth != "" || s.Key != "" {
-		parts = append(parts, strings.TrimSpace(plain(s.Auth)+" "+plain(s.Key)))
+		lines = append(lines, "login by "+strings.TrimSpace(plain(s.Auth)+" "+plain(s.Key)))
 	}
 	if s.HostKey != "" {
-		parts = append(parts, "host "+plain(s.HostKey))
+		lines = append(lines, "host key "+plain(s.HostKey))
 	}
-	return parts
+	return lines
 }
 
 func workloadAt(a *longstop.Action) longstop.Time {
@@ -308,9 +316,9 @@ func boundaryWords(w *longstop.Workload) string {
 	}
 	switch {
 	case w.Boundary.Empty != nil && *w.Boundary.Empty:
-		return text + " empty"
+		return "its " + text + " is empty"
 	case w.Boundary.Processes != nil:
-		return fmt.Sprintf("%s of %d", text, *w.Boundary.Processes)
+		return count(*w.Boundary.Processes, "process", "processes") + " in its " + text
 	}
 	return text
 }
@@ -374,15 +382,13 @@ func seenWords(a *longstop.Action, now time.Time) []string {
 	if o == nil {
 		return []string{"never"}
 	}
-	// What is live is so at this moment; of anything else only the time is known.
-	first := "live"
-	if o.At.IsZero() {
+	// What is live is so at this moment; of anything else, and of what has ended, only the time is known.
+	first := by(o.By)
+	switch {
+	case o.At.IsZero():
 		first = "never"
-	} else if o.Source != longstop.Live {
-		first = "then"
-	}
-	if o.By != "" {
-		first += ", " + by(o.By)
+	case o.Source == longstop.Live && !a.Settled():
+		first = strings.TrimSuffix("live, "+first, ", ")
 	}
 	if a.Settled() || o.Source == longstop.Live && o.Because == "" {
 		return []string{first}
@@ -404,6 +410,9 @@ func seenWords(a *longstop.Action, now time.Time) []string {
 func next(a *longstop.Action) string {
 	if a.Outcome == longstop.OutcomeNotStarted && a.Launch.Hint != "" {
 		return a.Launch.Hint
+	}
+	if a.Next == "longstop show "+string(a.ID) {
+		return "" // which is what is being read
 	}
 	return a.Next
 }
