@@ -107,7 +107,7 @@ func errorText(e *longstop.Error, fate string) string {
 	if e.Hint != "" {
 		text.WriteString("  " + plainLines(strings.TrimSpace(e.Hint), "  ") + "\n")
 	}
-	if fate != "" {
+	if fate != "" && !strings.Contains(e.Message+e.Hint, fate) {
 		text.WriteString("  " + fate + "\n")
 	}
 	return text.String()

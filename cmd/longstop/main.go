@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/client"
@@ -88,7 +89,7 @@ stdout is data, stderr is talk. Every verb that reads data takes --json.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &longstop.Error{Code: longstop.CodeUsage, Message: err.Error(), Hint: c.CommandPath() + " --help"}
+		return flagError(c, err, c.CommandPath()+" --help")
 	})
 	root.SuggestionsMinimumDistance = 2
 	root.PersistentFlags().BoolVarP(&a.talk.quiet, "quiet", "q", false, "no talk on stderr but errors")
@@ -107,6 +108,39 @@ stdout is data, stderr is talk. Every verb that reads data takes --json.`,
 		}
 	}
 	return root
+}
+
+// flagError is a flag that cannot be read: with the flag that was meant, or what its value should be.
+func flagError(c *cobra.Command, err error, hint string) error {
+	message := err.Error()
+	var value *pflag.InvalidValueError
+	var absent *pflag.NotExistError
+	var bare *pflag.ValueRequiredError
+	switch { // pflag's own words for a value are those of strconv
+	case errors.As(err, &value) && value.GetFlag().Value.Type() == "duration":
+		message, hint = fmt.Sprintf("--%s %s is no length of time", value.GetFlag().Name, plain(value.GetValue())), "write it as 90s, 10m or 6h"
+	case errors.As(err, &value):
+		message, hint = fmt.Sprintf("%q is no value for --%s", plain(value.GetValue()), value.GetFlag().Name), c.CommandPath()+" --help"
+	case errors.As(err, &bare):
+		hint = c.CommandPath() + " --help"
+	case errors.As(err, &absent) && absent.GetSpecifiedShortnames() == "":
+		if near := nearestFlag(c, absent.GetSpecifiedName()); near != "" {
+			hint = "did you mean --" + near + "?"
+		}
+	}
+	return &longstop.Error{Code: longstop.CodeUsage, Message: message, Hint: hint}
+}
+
+// nearestFlag is the flag of which name is a beginning, or which is one of name but for a letter or two.
+func nearestFlag(c *cobra.Command, name string) (near string) {
+	verbs := &cobra.Command{SuggestionsMinimumDistance: 2}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		verbs.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+	})
+	if list := verbs.SuggestionsFor(name); len(list) > 0 {
+		near = list[0]
+	}
+	return near
 }
 
 // jsonFlag gives a verb its --json.
@@ -137,7 +171,7 @@ func (a *app) present() (*client.Client, error) {
 // ids refuses a verb without an action.
 func ids(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return &longstop.Error{Code: longstop.CodeUsage, Message: c.CommandPath() + " needs the id of an action (or an end of it that fits no other)",
+		return &longstop.Error{Code: longstop.CodeUsage, Message: c.CommandPath() + " needs the id of an action (or a part of it that fits no other)",
 			Hint: "longstop ps -a lists them"}
 	}
 	return nil
@@ -149,11 +183,15 @@ func exactly(names ...string) cobra.PositionalArgs {
 		if len(args) == len(names) {
 			return nil
 		}
+		if len(args) < len(names) {
+			return &longstop.Error{Code: longstop.CodeUsage, Message: c.CommandPath() + " needs " + strings.Join(names, " "),
+				Hint: c.CommandPath() + " --help"}
+		}
 		want := "no arguments"
 		if len(names) > 0 {
 			want = strings.Join(names, " ")
 		}
-		return &longstop.Error{Code: longstop.CodeUsage, Message: fmt.Sprintf("%s takes %s, not %d arguments", c.CommandPath(), want, len(args)),
+		return &longstop.Error{Code: longstop.CodeUsage, Message: fmt.Sprintf("%s takes %s, not %s", c.CommandPath(), want, count(len(args), "argument", "arguments")),
 			Hint: c.CommandPath() + " --help"}
 	}
 }

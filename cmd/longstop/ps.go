@@ -103,7 +103,7 @@ func nothingOf(f client.Filter) string {
 		return "nothing older" + where
 	}
 	if f.All {
-		return "nothing was ever asked for" + where
+		return "no actions" + where
 	}
 	return "nothing runs and nothing is unknown" + where + ": longstop ps -a" + options + " shows what was"
 }

@@ -73,8 +73,8 @@ Exit status: the command's own (128+n for a signal) · 250 the outcome is unknow
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		a.verb = "run"
-		return &longstop.Error{Code: longstop.CodeUsage, Message: err.Error(),
-			Hint: "flags of the command itself go after --, as in: longstop run HOST -- COMMAND -x. longstop run --help lists those of run"}
+		return flagError(c, err,
+			"flags of the command itself go after --, as in: longstop run HOST -- COMMAND -x. longstop run --help lists those of run")
 	})
 	f.define(c.Flags())
 	a.jsonFlag(c, "the action at its end (with -d: as accepted)")
