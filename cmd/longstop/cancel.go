@@ -102,7 +102,7 @@ func (a *app) cancelOne(ctx context.Context, gateway *client.Client, id string) 
 		a.talk.note("%s was over already%s%s", id, between, ending(&before))
 		return before, 0, nil
 	}
-	a.talk.note("cancelling %s%s%s on %s", id, between, command(&before.Request), plain(before.Host))
+	a.talk.note("cancelling %s%s%s on %s", id, between, cut(command(&before.Request), 60), plain(before.Host))
 	action, err := gateway.Cancel(ctx, id, func(line string) { a.talk.note("%s", plain(line)) })
 	switch {
 	case errors.Is(err, client.ErrGone):

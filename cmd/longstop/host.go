@@ -103,20 +103,14 @@ func (a *app) tellHost(h *longstop.Host) {
 	if h.Hello == nil {
 		return
 	}
-	var can, cannot []string
+	var can []string
 	for _, b := range h.Hello.Boundaries {
 		if b.Can {
 			can = append(can, string(b.Kind))
-		} else {
-			cannot = append(cannot, fmt.Sprintf("%s (%s)", b.Kind, plain(b.Because)))
 		}
 	}
-	if len(can) > 0 {
-		line := "boundaries: " + strings.Join(can, ", ")
-		if len(cannot) > 0 {
-			line += between + "not " + strings.Join(cannot, ", ")
-		}
-		a.talk.note("%s", line)
+	if len(can) > 1 { // a choice; why others are none, --json has
+		a.talk.note("boundaries: %s", strings.Join(can, ", "))
 	}
 	for _, note := range h.Hello.Notes {
 		a.talk.note("%s", plain(note))
@@ -162,7 +156,10 @@ func hostTable(hosts []longstop.Host, now time.Time) *table {
 	t.row("", "HOST", "USER", "SEEN", "UNRESOLVED", "RUNNER", "TRANSPORT", "STATE FOLDER")
 	for i := range hosts {
 		h := &hosts[i]
-		sight, remark := "never", ""
+		sight, remark := "-", ""
+		if !h.EnrolledAt.IsZero() {
+			sight = rough(now.Sub(h.EnrolledAt.Time)) + " ago" // when it was asked who it is
+		}
 		if h.Seen != nil && !h.Seen.At.IsZero() {
 			sight = rough(now.Sub(h.Seen.At.Time)) + " ago"
 		}

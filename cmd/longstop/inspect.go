@@ -30,9 +30,11 @@ func (a *app) inspectVerb() *cobra.Command {
 				a.printJSON(seen)
 				return nil
 			}
-			fmt.Fprint(a.out, processTable(&seen).render(width(a.out)))
+			if len(seen.Processes) > 0 || seen.Owner != nil || seen.Keeper != nil {
+				fmt.Fprint(a.out, processTable(&seen).render(width(a.out)))
+			}
 			if len(seen.Processes) == 0 {
-				a.talk.note("no process of it was found")
+				a.talk.note("its host has no process of it%slongstop show %s", between, plain(args[0]))
 			}
 			if !seen.Complete {
 				a.talk.note("an owner is gone: there may be processes that cannot be told from others'")

@@ -267,7 +267,7 @@ func (s *cancelSaid) next(log *longstop.CancelLog) (lines []string) {
 	}
 	if !log.EmptyAt.IsZero() && !s.empty {
 		s.empty = true
-		lines = append(lines, "empty")
+		lines = append(lines, "nothing is left")
 	}
 	return lines
 }

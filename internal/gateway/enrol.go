@@ -186,7 +186,7 @@ func otherHost(old *sqlite.Host, row longstop.Host) error {
 }
 
 // underAnotherName is the way on where what unresolved actions are known to is gone for good.
-const underAnotherName = "longstop ps; if that is gone for good, give the host a second name in ~/.ssh/config and enrol it under that"
+const underAnotherName = "longstop ps shows them; if what they ran on is gone for good, give the host a second name in ~/.ssh/config and enrol it under that"
 
 // enrolAnew replaces what is known of the host and the way to it.
 func (h *host) enrolAnew(row sqlite.Host, link sshlink.Link) {
