@@ -36,7 +36,7 @@ func (l *login) explain(ctx context.Context, err error) error {
 		e.Err = nil
 		return say("%s in time", l.stage())
 	case l.wire == nil:
-		e.Hint = "is an SSH server running there, on that port, and the network up?"
+		e.Hint = nobodyThere(l.to)
 		return say("no connection to %s", l.addr())
 	case errors.As(err, &negotiation):
 		e.Code = longstop.CodeUnsupported

@@ -95,16 +95,21 @@ var troubles = []trouble{
 		return "no common algorithms: " + line, "allow one of theirs for this host in ssh_config, if you must"
 	}},
 	{[]string{"Connection timed out during banner exchange", "banner exchange: Connection to"}, longstop.CodeUnreachable, func(to Target, t transcript, line string) (string, string) {
-		return fmt.Sprintf("connected to %s port %s, but no SSH banner came in time", t.host, t.port), "is that an SSH server?"
+		return fmt.Sprintf("connected to %s port %s, but no SSH banner came in time", t.host, t.port), "is that an SSH server? See: " + to.Command("-v") + " true"
 	}},
 	{[]string{"connect to host", "connect to address"}, longstop.CodeUnreachable, func(to Target, t transcript, line string) (string, string) {
-		return strings.TrimPrefix(line, "ssh: "), "is an SSH server running there, on that port, and the network up?"
+		return strings.TrimPrefix(line, "ssh: "), nobodyThere(to)
 	}},
 	{[]string{"kex_exchange_identification: ", "banner exchange: "}, longstop.CodeUnreachable, sayBeforeBanner},
 	{[]string{"Bad configuration option", "Bad owner or permissions", "Can't open user config file", "bad configuration options"}, longstop.CodeUsage, func(to Target, t transcript, line string) (string, string) {
 		return "ssh does not take its configuration: " + line, "mend it, then see: " + to.Command("-G")
 	}},
 	{[]string{"Connection closed by", "Connection reset by", "Received disconnect from", "Disconnected from"}, longstop.CodeUnreachable, sayHungUp},
+}
+
+// nobodyThere is the hint for a server that did not take the connection.
+func nobodyThere(to Target) string {
+	return "is an SSH server running there, on that port, and the network up? See: " + to.Command("-v") + " true"
 }
 
 func sayRevoked(to Target, t transcript, line string) (string, string) {
