@@ -40,21 +40,64 @@ func ownConfig(t *testing.T, h *rig.Host) (config, knownHosts string) {
 	return config, knownHosts
 }
 
-// TestPoint14ClearErrors spoils the way to an enrolled account: an error that says what and why and
-// names the next command, exit 251, and a journal entry. Nothing is started.
+// spoilt is a way to an enrolled account that leads nowhere any more.
+type spoilt struct {
+	name  string
+	user  string
+	code  longstop.Code
+	words string // of the message
+	next  string // what to do
+	kind  string // of the journal's entry about the host
+	spoil func(t *testing.T, h *rig.Host, knownHosts string)
+}
+
+// arrange enrols the account with its way whole, and then spoils it.
+func (c spoilt) arrange(t *testing.T, h *rig.Host) account {
+	t.Helper()
+	g := newGateway(t)
+	config, knownHosts := ownConfig(t, h)
+	a := account{g, h, c.user, h.Account(c.user)}
+	g.must(t, "host", "add", a.name, "--ssh-config", config)
+	g.must(t, "daemon", "stop")
+	c.spoil(t, h, knownHosts)
+	return a
+}
+
+func (c spoilt) marker() string { return "/home/" + c.user + "/ran" }
+
+// check holds what a run over the spoilt way came to against what it should: an error that says what
+// and why and names the next command, exit 251, and what happened in the journal. Nothing is started.
+func (c spoilt) check(t *testing.T, a account, r result) {
+	t.Helper()
+	refusedHere(t, a, r, c.marker(), c.words, c.next)
+	if r.took > 40*time.Second || r.took > 3*time.Second && !strings.Contains(r.stderr, "connecting to "+a.name) {
+		t.Errorf("too long, or nothing said meanwhile: %s", r)
+	}
+	last := a.last(t)
+	if last.Launch.Because != string(c.code) {
+		t.Errorf("want rejected because %s:\n%s", c.code, pretty(last.Launch))
+	}
+	var entries []longstop.JournalEntry
+	a.ask(t, &entries, "activity", string(last.ID))
+	if len(entries) == 0 || !strings.Contains(fmt.Sprint(entries[len(entries)-1].Body), string(c.code)) {
+		t.Errorf("the action's journal: %s", pretty(entries))
+	}
+	a.ask(t, &entries, "activity")
+	told := false
+	for _, e := range entries {
+		told = told || e.Kind == c.kind && e.Host == a.name && strings.Contains(fmt.Sprint(e.Body), string(c.code))
+	}
+	if !told {
+		t.Errorf("no %s of %s in the journal: %s", c.kind, a.name, pretty(entries))
+	}
+	t.Logf("%s", r.stderr)
+}
+
 func TestPoint14ClearErrors(t *testing.T) {
 	t.Parallel()
-	shared := rig.Up(t, "p14") // each account is spoilt by one case
-	const state = "/home/%[1]s/.local/state"
-	for _, c := range []struct {
-		name  string
-		user  string // of the shared host; empty: deploy of one of its own
-		code  longstop.Code
-		words string // of the message
-		next  string // what to do
-		kind  string // of the journal's entry about the host
-		spoil func(t *testing.T, h *rig.Host, knownHosts string)
-	}{
+	h := rig.Up(t, "p14") // each account is spoilt by one case
+	folder := func(user string) string { return "/home/" + user + "/.local/state/longstop" }
+	for _, c := range []spoilt{
 		{"host key unknown", "deploy", longstop.CodeHostKeyUnknown, "SHA256:", "check it, then connect once with ssh -F ", "host_refused",
 			func(t *testing.T, h *rig.Host, knownHosts string) { os.WriteFile(knownHosts, nil, 0o600) }},
 		{"host key changed", "other", longstop.CodeHostKeyChanged, "SHA256:", "ssh-keygen", "host_refused", func(t *testing.T, h *rig.Host, knownHosts string) {
@@ -68,63 +111,44 @@ func TestPoint14ClearErrors(t *testing.T) {
 		{"login refused", "zsh", longstop.CodeAccessRefused, "zsh@", "authorized_keys", "host_refused", func(t *testing.T, h *rig.Host, _ string) {
 			h.Exec(t, "rm", "/home/zsh/.ssh/authorized_keys")
 		}},
-		{"no link", "", longstop.CodeUnreachable, "connect", "ssh", "unreachable", func(t *testing.T, h *rig.Host, _ string) { h.Cut(t) }},
-		{"no word", "", longstop.CodeUnreachable, "no SSH banner came in", "ssh -v -F ", "unreachable", func(t *testing.T, h *rig.Host, _ string) { h.Freeze(t) }},
-		{"state folder open to others", "ash", longstop.CodeStateFolder, "0777", "chmod 0700 /home/ash/", "host_refused", func(t *testing.T, h *rig.Host, _ string) {
-			h.Exec(t, "chmod", "0777", fmt.Sprintf(state, "ash")+"/longstop")
+		{"state folder open to others", "ash", longstop.CodeStateFolder, "0777", "chmod 0700 " + folder("ash"), "host_refused", func(t *testing.T, h *rig.Host, _ string) {
+			h.Exec(t, "chmod", "0777", folder("ash"))
 		}},
 		{"a link in its place", "fish", longstop.CodeStateFolder, "is a symbolic link", "longstop", "host_refused", func(t *testing.T, h *rig.Host, _ string) {
-			h.Sh(t, fmt.Sprintf("cd "+state+" && mv longstop /home/%[1]s/elsewhere && ln -s /home/%[1]s/elsewhere longstop", "fish"))
+			h.Sh(t, "mv "+folder("fish")+" /home/fish/elsewhere && ln -s /home/fish/elsewhere "+folder("fish"))
 		}},
 		{"no state folder", "tcsh", longstop.CodeHostMismatch, "no state folder", "longstop host remove", "host_refused", func(t *testing.T, h *rig.Host, _ string) {
-			h.Exec(t, "mv", fmt.Sprintf(state, "tcsh")+"/longstop", "/home/tcsh/elsewhere")
+			h.Exec(t, "mv", folder("tcsh"), "/home/tcsh/elsewhere")
 		}},
 		{"another state folder", "noisy", longstop.CodeHostMismatch, "state folder", "longstop host remove", "host_refused", func(t *testing.T, h *rig.Host, _ string) {
-			h.Sh(t, fmt.Sprintf("cd "+state+" && tr 0123456789abcdef 123456789abcdef0 <longstop/id >/tmp/id && cat /tmp/id >longstop/id", "noisy"))
+			id := h.ReadFile(t, folder("noisy")+"/id")
+			id[0] = "10"[(id[0]-'0')&1] // another digit
+			h.WriteFile(t, folder("noisy")+"/id", 0o600, id)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h, g := shared, newGateway(t)
-			if c.user == "" {
-				h, c.user = rig.New(t), "deploy"
-			}
-			config, knownHosts := ownConfig(t, h)
-			a := account{g, h, c.user, h.Account(c.user)}
-			g.must(t, "host", "add", a.name, "--ssh-config", config)
-			g.must(t, "daemon", "stop")
-			c.spoil(t, h, knownHosts)
-			marker := "/home/" + c.user + "/ran"
-			r := g.longstop(t, "run", a.name, "--", "touch", marker)
-			refusedHere(t, a, r, marker, c.words, c.next)
-			if r.took > 40*time.Second {
-				t.Error(r)
-			}
-			if r.took > 3*time.Second && !strings.Contains(r.stderr, "connecting to "+a.name) {
-				t.Errorf("nothing was said for %v: %s", r.took, r)
-			}
-			last := a.last(t)
-			if last.Launch.Because != string(c.code) {
-				t.Errorf("want rejected because %s:\n%s", c.code, pretty(last.Launch))
-			}
-			// The journal has the action's refusal, and what is the matter with the host.
-			var entries []longstop.JournalEntry
-			g.ask(t, &entries, "activity", string(last.ID))
-			if len(entries) == 0 || !strings.Contains(fmt.Sprint(entries[len(entries)-1].Body), string(c.code)) {
-				t.Errorf("the action's journal: %s", pretty(entries))
-			}
-			g.ask(t, &entries, "activity")
-			told := false
-			for _, e := range entries {
-				told = told || e.Kind == c.kind && e.Host == a.name && strings.Contains(fmt.Sprint(e.Body), string(c.code))
-			}
-			if !told {
-				t.Errorf("no %s of %s in the journal: %s", c.kind, a.name, pretty(entries))
-			}
-			if testing.Verbose() {
-				t.Logf("%s", r.stderr)
-			}
+			a := c.arrange(t, h)
+			c.check(t, a, a.longstop(t, "run", a.name, "--", "touch", c.marker()))
 		})
+	}
+}
+
+// TestPoint14SilentHosts: one whose link is cut, and one that accepts connections and says nothing.
+func TestPoint14SilentHosts(t *testing.T) {
+	t.Parallel()
+	cases := []spoilt{
+		{"no link", "deploy", longstop.CodeUnreachable, "connect", "ssh -v -F ", "unreachable", func(t *testing.T, h *rig.Host, _ string) { h.Cut(t) }},
+		{"no word", "deploy", longstop.CodeUnreachable, "no SSH banner came in", "ssh -v -F ", "unreachable", func(t *testing.T, h *rig.Host, _ string) { h.Freeze(t) }},
+	}
+	var accounts []account
+	var runs []*running
+	for _, c := range cases {
+		a := c.arrange(t, rig.New(t))
+		accounts, runs = append(accounts, a), append(runs, a.start(t, "run", a.name, "--", "touch", c.marker()))
+	}
+	for i, c := range cases {
+		c.check(t, accounts[i], runs[i].end(t, time.Minute))
 	}
 }
 
