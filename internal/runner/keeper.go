@@ -118,17 +118,21 @@ func (k *keeper) stay() {
 }
 
 // restUntilFree returns when nothing needs the keeper. While something does and nothing happens, it
-// takes up little: the memory of what has passed is given back.
+// takes up little: the memory of what has passed is given back, and what its spare's end took.
 func (k *keeper) restUntilFree() {
 	for k.needed() {
-		select {
-		case <-k.stirred:
-			continue
-		case <-time.After(keeperLingers):
-			debug.FreeOSMemory()
-			boundary.Forget()
+		for pause := keeperLingers; ; pause = spareFor {
+			select {
+			case <-k.stirred:
+			case <-time.After(pause):
+				if pause == keeperLingers {
+					debug.FreeOSMemory()
+				}
+				boundary.Forget()
+				continue
+			}
+			break
 		}
-		<-k.stirred
 	}
 }
 
