@@ -50,18 +50,28 @@ func pss(id boundary.Identity) (n int) {
 	return n
 }
 
-// TestFootprint prints what an idle run costs.
-func TestFootprint(t *testing.T) {
-	l := newLab(t)
+// BenchmarkIdle is what one idle run costs in memory, beside four others: its owner, and the keeper
+// that they share. The test binary is larger than the runner's own.
+func BenchmarkIdle(b *testing.B) {
+	l := newLab(&testing.T{})
+	defer l.clear()
 	var ids []longstop.RunID
 	for range 5 {
-		sub := l.script("sleep 60")
-		l.submit(sub)
+		sub := l.script("sleep 600")
+		if _, err := Submit(context.Background(), l.f, sub); err != nil {
+			b.Fatal(err)
+		}
 		ids = append(ids, sub.RunID)
 	}
-	time.Sleep(500 * time.Millisecond)
-	t.Logf("keeper %d KiB", pss(l.mustKeeper()))
-	for _, id := range ids {
-		t.Logf("owner %d KiB", pss(l.mustOwner(id)))
+	time.Sleep(spareFor + 2*recount) // until all of them rest
+	for b.Loop() {
+	}
+	if keeper, ok := l.keeper(); ok {
+		b.ReportMetric(float64(pss(keeper)), "KiB-keeper")
+	}
+	for _, id := range ids[:1] {
+		if owner, ok := l.owner(id); ok {
+			b.ReportMetric(float64(pss(owner)), "KiB-owner")
+		}
 	}
 }
