@@ -147,6 +147,9 @@ func silent(gateway *client.Client, err error) error {
 }
 
 func daemonWords(s *longstop.DaemonStatus, now time.Time) string {
-	text := fmt.Sprintf("longstopd %s, pid %d, for %s", plain(s.Version), s.PID, rough(now.Sub(s.StartedAt.Time)))
+	text := fmt.Sprintf("longstopd %s, pid %d", plain(s.Version), s.PID)
+	if up := now.Sub(s.StartedAt.Time); up >= time.Second {
+		text += ", for " + rough(up)
+	}
 	return text + between + count(s.Hosts, "host", "hosts") + between + fmt.Sprintf("%d unresolved", s.Unresolved)
 }

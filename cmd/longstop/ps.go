@@ -105,7 +105,7 @@ func nothingOf(f client.Filter) string {
 	if f.All {
 		return "no actions" + where
 	}
-	return "nothing runs and nothing is unknown" + where + ": longstop ps -a" + options + " shows what was"
+	return "nothing runs, and no host owes an answer" + where + ": longstop ps -a" + options + " shows what ended"
 }
 
 // howToStart is what an empty list says.
@@ -117,7 +117,7 @@ func (a *app) howToStart(ctx context.Context, gateway *client.Client, f client.F
 	case err == nil && len(hosts) == 0:
 		return "no hosts yet: longstop host add NAME, with what you would type after ssh"
 	case err == nil && !f.All:
-		return fmt.Sprintf("nothing runs and nothing is unknown: longstop run %s -- COMMAND starts something, longstop ps -a shows what was", plain(hosts[0].Name))
+		return fmt.Sprintf("nothing runs, and no host owes an answer: longstop ps -a shows what ended, longstop run %s -- COMMAND starts something", plain(hosts[0].Name))
 	case err == nil:
 		return fmt.Sprintf("nothing here: longstop run %s -- COMMAND starts something", plain(hosts[0].Name))
 	}
@@ -227,7 +227,7 @@ func trouble(a *longstop.Action) string {
 }
 
 func psSummary(list []longstop.Action) string {
-	running, waiting, unknown := 0, 0, []string{}
+	running, waiting, lost, unknown := 0, 0, 0, []string{}
 	for i := range list {
 		switch {
 		case list[i].Alive == longstop.AliveYes:
@@ -235,13 +235,18 @@ func psSummary(list []longstop.Action) string {
 		case list[i].Outcome == longstop.OutcomePending:
 			waiting++
 		}
-		if list[i].Outcome == longstop.OutcomeUnknown {
+		if list[i].Outcome == longstop.OutcomeUnknown && list[i].Settled() {
+			lost++ // asking again leads nowhere
+		} else if list[i].Outcome == longstop.OutcomeUnknown {
 			unknown = append(unknown, string(list[i].ID))
 		}
 	}
 	line := fmt.Sprintf("%d running", running)
 	if waiting > 0 {
 		line += between + fmt.Sprintf("%d not begun", waiting)
+	}
+	if lost > 0 {
+		line += between + fmt.Sprintf("%d lost, outcome unknown: longstop show ID", lost)
 	}
 	switch {
 	case len(unknown) == 0:

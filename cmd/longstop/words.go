@@ -166,9 +166,10 @@ func terms(r *longstop.Request) string {
 	return strings.Join(parts, between)
 }
 
-// took is how long the work ran, as its host's records say.
+// took is how long the work ran, as its host's records say. Of a run that is lost they have no end: their
+// last time is the heir's.
 func took(w *longstop.Workload) (time.Duration, bool) {
-	if w.StartedAt.IsZero() || w.FinishedAt.IsZero() {
+	if w.StartedAt.IsZero() || w.FinishedAt.IsZero() || w.State == longstop.WorkloadLost {
 		return 0, false
 	}
 	return w.FinishedAt.Sub(w.StartedAt.Time), true

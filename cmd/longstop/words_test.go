@@ -68,6 +68,7 @@ func moments() []struct {
 			running(a)
 			a.Alive, a.Outcome, a.UnknownBecause = alive, longstop.OutcomeUnknown, why
 			a.Workload.State, a.Workload.LostBecause, a.Workload.Unsigned = longstop.WorkloadLost, why, true
+			a.Workload.FinishedAt = a.Observation.At // the heir's record, not the work's end
 			a.CompletionSource, a.Workload.Lease = "successor@web-1", nil
 			a.Next = "longstop logs act_01KB6Y3T0000Q2M"
 		}
