@@ -104,6 +104,7 @@ stdout is data, stderr is talk. Every verb that reads data takes --json.`,
 	} {
 		for _, verb := range verbs {
 			verb.GroupID = group
+			verb.SuggestFor = alsoCalled[verb.Name()]
 			root.AddCommand(verb)
 		}
 	}
@@ -141,6 +142,18 @@ func nearestFlag(c *cobra.Command, name string) (near string) {
 		near = list[0]
 	}
 	return near
+}
+
+// alsoCalled are names that other programs have for a verb.
+var alsoCalled = map[string][]string{
+	"activity": {"audit", "history", "journal"},
+	"cancel":   {"abort", "kill", "stop", "terminate"},
+	"host":     {"enrol", "enroll"},
+	"logs":     {"output", "tail"},
+	"ps":       {"jobs", "list", "ls", "status", "top"},
+	"run":      {"exec", "ssh", "start", "submit"},
+	"show":     {"describe", "get", "info", "status"},
+	"wait":     {"attach", "follow", "join"},
 }
 
 // jsonFlag gives a verb its --json.

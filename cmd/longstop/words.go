@@ -282,6 +282,13 @@ func notStarted(a *longstop.Action) string {
 		}
 		if argv := a.Request.Argv; len(argv) == 1 && e.Errno == "ENOENT" && strings.ContainsAny(argv[0], " \t|;&<>") {
 			why += between + "a line for the shell goes after -c"
+		} else if len(argv) > 0 && e.Path == argv[0] && e.Errno == "ENOENT" && !strings.Contains(argv[0], "/") {
+			switch argv[0] {
+			case ".", "alias", "cd", "eval", "exec", "exit", "export", "set", "source", "ulimit", "umask", "unset":
+				why += between + "a word of the shell goes after -c"
+			default:
+				why += between + "not on the PATH there (or its interpreter is missing)"
+			}
 		}
 		if e.Step == "chdir" && a.Request.Cwd == "" {
 			why += between + "the login's home; --cwd names another directory"
