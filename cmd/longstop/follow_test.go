@@ -42,6 +42,22 @@ func TestRunShowsOutputAndBothAnswers(t *testing.T) {
 	}
 }
 
+// TestQuietSaysWhyNothingRan: --quiet hides talk, not why the exit status is Longstop's own.
+func TestQuietSaysWhyNothingRan(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	s.stream(runPath, func(r *http.Request, send sender) {
+		send("action", 0, anAction(func(a *longstop.Action) {
+			a.Outcome, a.Alive = longstop.OutcomeNotStarted, longstop.AliveNo
+			a.Launch.State, a.Workload.State = longstop.LaunchAccepted, longstop.WorkloadLaunchFailed
+			a.Workload.LaunchError = &longstop.LaunchError{Step: "exec", Path: "x", Errno: "ENOENT", Message: "x: no such file or directory"}
+		}))
+	})
+	if status, _, err := s.run("run", "-q", "web-1", "--", "x"); status != longstop.ExitNotStarted || !strings.Contains(err, "no such file or directory") {
+		t.Errorf("%d %q", status, err)
+	}
+}
+
 func TestRunJSON(t *testing.T) {
 	t.Parallel()
 	s := newScript(t)

@@ -392,12 +392,16 @@ func (a *app) ranTo(ctx context.Context, f *follower, action *longstop.Action, e
 			a.talk.note("%s", accepted(action, a.now()))
 			return nil
 		}
-		a.talk.note("the launch is unknown%sthe gateway finds out whether it began%slongstop reconcile %s", between, between, action.ID)
+		a.talk.must("the launch is unknown%sthe gateway finds out whether it began%slongstop reconcile %s", between, between, action.ID)
 		return status(longstop.ExitUnknown)
 	}
-	a.talk.note("%s", ending(action))
-	a.advise(action)
 	exit := lifecycle.ExitStatus(action)
+	if exit == longstop.ExitNotStarted || exit == longstop.ExitUnknown {
+		a.talk.must("%s", ending(action))
+	} else {
+		a.talk.note("%s", ending(action))
+	}
+	a.advise(action)
 	if noWait && exit != longstop.ExitNotStarted && exit != longstop.ExitUnknown {
 		exit = 0 // accepted, and over already
 	}

@@ -32,9 +32,13 @@ func newTalk(f *os.File) *talk {
 
 // note says one line. What it is made of must have been through plain where it came from outside.
 func (t *talk) note(format string, args ...any) {
-	if t.quiet {
-		return
+	if !t.quiet {
+		t.must(format, args...)
 	}
+}
+
+// must is note for what explains an exit status that is not the work's own: --quiet does not hide it.
+func (t *talk) must(format string, args ...any) {
 	line := "· " + fmt.Sprintf(format, args...)
 	if t.dim {
 		line = "\x1b[2m" + line + "\x1b[0m"
