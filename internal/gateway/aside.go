@@ -24,6 +24,7 @@ type aside struct {
 	verb    wire.Verb
 	second  sshlink.Link // made for this channel alone, or nil
 	noise   []byte
+	hidden  []string // what of the request nothing that is kept may show
 }
 
 // openAside starts a verb in a session of its own: on the present connection while the server
@@ -96,6 +97,7 @@ func (h *host) learnSessions(open int) {
 
 // ask sends the one request and reads the one answer. Its error is *unanswered.
 func (a *aside) ask(ctx context.Context, body any, within time.Duration) (reply, error) {
+	a.hidden = secretsOf(body)
 	nonce := wire.NewNonce()
 	request, err := encodeRequest(nonce, a.verb, a.host.address(), body, within)
 	if err != nil {
@@ -116,16 +118,16 @@ func (a *aside) ask(ctx context.Context, body any, within time.Duration) (reply,
 	// An answer may stand there though the request could not be written: the shell ran something
 	// else and has gone.
 	got, frames, readErr := wire.ReadOne(a.session.Stdout(), nonce, wire.Options{})
-	a.noise = frames.Noise()
+	a.noise = redact(frames.Noise(), a.hidden)
 	if readErr != nil {
-		return reply{}, &unanswered{Sent: true, Raw: frames.Raw(), Err: a.explain(ctx, errors.Join(readErr, err), frames, stderr)}
+		return reply{}, &unanswered{Sent: true, Raw: redact(frames.Raw(), a.hidden), Err: a.explain(ctx, errors.Join(readErr, err), frames, stderr)}
 	}
 	answer, err := wire.DecodeAnswer(nonce, got)
 	if err == nil && !answer.Final {
 		err = &wire.BadFrame{Why: "a pushed answer to a request of its own"}
 	}
 	if err != nil {
-		return reply{}, &unanswered{Sent: true, Raw: frames.Raw(), Err: &longstop.Error{Code: longstop.CodeBadAnswer, Err: err,
+		return reply{}, &unanswered{Sent: true, Raw: redact(frames.Raw(), a.hidden), Err: &longstop.Error{Code: longstop.CodeBadAnswer, Err: err,
 			Message: "what " + a.host.name + " sent is no answer"}}
 	}
 	answer.Error = saidBy(a.host.name, answer.Error)
@@ -137,7 +139,7 @@ func (a *aside) explain(ctx context.Context, err error, frames *wire.Reader, std
 	var bad *wire.BadFrame
 	switch {
 	case errors.As(err, &bad) && !bad.Cut:
-		return &longstop.Error{Code: longstop.CodeBadAnswer, Err: err, Noise: bounded(frames.Noise()), Message: "what " + name + " sent is no answer"}
+		return &longstop.Error{Code: longstop.CodeBadAnswer, Err: err, Noise: bounded(a.noise), Message: "what " + name + " sent is no answer"}
 	case ctx.Err() != nil:
 		return &longstop.Error{Code: longstop.CodeTimeout, Err: ctx.Err(), Message: fmt.Sprintf("%s did not answer %s in time", name, a.verb)}
 	}
@@ -145,7 +147,7 @@ func (a *aside) explain(ctx context.Context, err error, frames *wire.Reader, std
 	if exit.State == longstop.SSHLost || !errors.Is(err, wire.ErrNoFrame) {
 		return &longstop.Error{Code: longstop.CodeUnreachable, Err: err, Message: "the connection to " + name + " was lost"}
 	}
-	return noRunner(name, exit, bounded(join(frames.Noise(), stderr.bytes())))
+	return noRunner(name, exit, bounded(join(a.noise, redact(stderr.bytes(), a.hidden))))
 }
 
 // exit waits a moment for how the channel ended.

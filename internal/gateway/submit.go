@@ -17,7 +17,8 @@ import (
 // send sends the submit, and again under the same key while its caller waits and the host would
 // still take it. It reports whether the host answered.
 func (l *launching) send(ch *channel) bool {
-	for first := true; ; first = false {
+	for tries := 0; ; tries++ {
+		first := tries == 0
 		c := l.carry(ch)
 		if c.err == nil {
 			l.settle(c, first)
@@ -28,9 +29,35 @@ func (l *launching) send(ch *channel) bool {
 			return false
 		}
 		l.unanswered(c)
+		if somebodyElse(c) || !first && !l.pause(tries-1) {
+			return false
+		}
 		if ch = l.again(); ch == nil {
 			return false
 		}
+	}
+}
+
+// somebodyElse reports whether what came on a channel of the submit's own is not a runner's. Whatever
+// ran there instead has run, and would run once more: nobody asks it again. The shared channel, where
+// there is a runner, finds out what became of the submit.
+func somebodyElse(c carried) bool {
+	switch longstop.CodeOf(c.err) {
+	case longstop.CodeNoRunner, longstop.CodeBadAnswer:
+		return c.own
+	}
+	return false
+}
+
+// pause waits before another sending, and reports whether there is still somebody to send it for.
+func (l *launching) pause(tries int) bool {
+	select {
+	case <-l.ctx.Done():
+		return false
+	case <-l.h.ctx.Done():
+		return false
+	case <-time.After(min(reconcile.Backoff(tries, l.h.seed()), 2*time.Second)):
+		return true
 	}
 }
 
@@ -39,7 +66,8 @@ type carried struct {
 	reply reply
 	err   error
 	ssh   longstop.SSHCommand
-	side  *aside // of an own channel
+	own   bool   // the channel was the submit's own
+	side  *aside // of an own channel that is open still
 }
 
 // carry sends the submit over the shared channel, or one of its own.
@@ -69,9 +97,9 @@ func (l *launching) carryAside() carried {
 	side, err := l.h.openAside(l.h.ctx, wire.VerbSubmit)
 	if err != nil {
 		// CodeTimeout: the command was sent. But the request is on its standard input, and was not.
-		return carried{err: &unanswered{Err: err}, ssh: longstop.SSHCommand{State: longstop.SSHNotOpened}}
+		return carried{own: true, err: &unanswered{Err: err}, ssh: longstop.SSHCommand{State: longstop.SSHNotOpened}}
 	}
-	c := carried{side: side}
+	c := carried{own: true, side: side}
 	c.reply, c.err = side.ask(l.h.ctx, l.submit, submitWithin)
 	c.ssh = sshFacts(side.facts, side.id, bounded(side.noise))
 	c.ssh.State = longstop.SSHOpen
@@ -248,13 +276,8 @@ func (l *launching) again() *channel {
 			}
 			return ch
 		}
-		if !goneQuiet(err) || l.pastNotAfter() {
+		if !goneQuiet(err) || l.pastNotAfter() || !l.pause(tries) {
 			return nil
-		}
-		select {
-		case <-l.ctx.Done():
-		case <-l.h.ctx.Done():
-		case <-time.After(min(reconcile.Backoff(tries, l.h.seed()), 2*time.Second)):
 		}
 	}
 	return nil
