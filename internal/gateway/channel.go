@@ -445,8 +445,13 @@ var errAbsent = errors.New("the runner is not where it was put")
 func isAbsent(err error) bool { return errors.Is(err, errAbsent) }
 
 // noRunner is the error for a command that ended without any frame. 126 and 127 are a shell's for a
-// command that it could not run or find (POSIX, 2.8.2): that alone is mended by putting it there.
+// command that it could not run or find (POSIX, 2.8.2): that alone is mended by putting it there. One
+// that a signal ended is nothing that asking again would not mend.
 func noRunner(host string, exit sshlink.Exit, said string) error {
+	if exit.State == longstop.SSHSignaled {
+		return &longstop.Error{Code: longstop.CodeUnreachable, Noise: said,
+			Message: fmt.Sprintf("the runner on %s %s%s", host, exitWords(exit), quoted(said))}
+	}
 	var cause error
 	if exit.State == longstop.SSHExited && (exit.Status == 126 || exit.Status == 127) {
 		cause = errAbsent

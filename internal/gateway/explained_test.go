@@ -28,6 +28,8 @@ func TestExplained(t *testing.T) {
 		{noRunner("web-1", sshlink.Exit{State: longstop.SSHExited, Status: 2}, "runtime: failed to create new OS thread (have 2)"), longstop.CodeNoRunner,
 			`the runner cannot run on web-1: the account may have no more processes or threads (ulimit -u); it exited 2 and printed "runtime: failed to create new OS thread (have 2)"`,
 			"see what it prints: ssh -F /etc/lab web-1 true"},
+		{noRunner("web-1", sshlink.Exit{State: longstop.SSHSignaled, Signal: "KILL"}, ""), longstop.CodeUnreachable,
+			"the runner on web-1 died of SIGKILL and printed nothing", "see: ssh -v -F /etc/lab web-1 true"},
 		{context.DeadlineExceeded, longstop.CodeUnreachable, "connect to web-1: context deadline exceeded", "see: ssh -v -F /etc/lab web-1 true"},
 		{errors.New("odd"), longstop.CodeInternal, "connect to web-1: odd", "see: ssh -v -F /etc/lab web-1 true"},
 		{&longstop.Error{Code: longstop.CodeAccessRefused, Message: "no", Hint: "theirs"}, longstop.CodeAccessRefused, "no", "theirs"},

@@ -10,32 +10,33 @@ import (
 // mind keeps the serve channel while there is a reason to, and asks about what is unresolved. It
 // never starts work.
 func (h *host) mind() {
-	for failures := 0; h.ctx.Err() == nil; {
+	for failed, brief := 0, 0; h.ctx.Err() == nil; {
 		if !h.needed() {
 			h.rest()
-			failures = 0
+			failed, brief = 0, 0
 			continue
 		}
 		ch, err := h.reach(h.ctx, nil)
 		if err != nil {
 			h.letGo()
-			h.pause(reconcile.Backoff(failures, h.seed()))
-			failures++
+			h.pause(reconcile.Backoff(failed, h.seed()))
+			failed++
 			continue
 		}
+		failed = 0
 		began := time.Now()
 		h.attend(ch)
-		switch failures++; {
+		switch brief++; {
 		case ch.live() || time.Since(began) > steady:
-			failures = 0
-		case failures > 1: // one that ends at once is made anew at once, and then ever more slowly
-			h.pause(reconcile.Backoff(failures-2, h.seed()))
+			brief = 0
+		case brief > 1: // one that ends at once is made anew at once, and then ever more slowly
+			h.pause(min(reconcile.Backoff(brief-2, h.seed()), h.g.stale()))
 		}
 	}
 }
 
-// steady is how long a channel lives that was worth making.
-const steady = 30 * time.Second
+// steady is how long a channel lives that does not end at once: making it anew is no hot loop.
+const steady = 2 * time.Second
 
 // needed reports whether the host has something unresolved.
 func (h *host) needed() bool {
