@@ -141,7 +141,7 @@ func (a *aside) explain(ctx context.Context, err error, frames *wire.Reader, std
 	case errors.As(err, &bad) && !bad.Cut:
 		return &longstop.Error{Code: longstop.CodeBadAnswer, Err: err, Noise: bounded(a.noise), Message: "what " + name + " sent is no answer"}
 	case ctx.Err() != nil:
-		return &longstop.Error{Code: longstop.CodeTimeout, Err: ctx.Err(), Message: fmt.Sprintf("%s did not answer %s in time", name, a.verb)}
+		return &longstop.Error{Code: longstop.CodeTimeout, Message: fmt.Sprintf("%s did not answer %s in time", name, a.verb)}
 	}
 	exit := a.session.Wait()
 	if exit.State == longstop.SSHLost || !errors.Is(err, wire.ErrNoFrame) {

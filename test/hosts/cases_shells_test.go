@@ -3,6 +3,7 @@
 package hosts
 
 import (
+	"encoding/base64"
 	"os"
 	"path/filepath"
 	"strings"
@@ -122,6 +123,7 @@ func TestC083ForcedCommand(t *testing.T) {
 	keys := string(h.ReadFile(t, "/home/forced/.ssh/authorized_keys"))
 	h.WriteFile(t, "/home/forced/.ssh/authorized_keys", 0o644, []byte(keys[strings.Index(keys, "ssh-"):]))
 	a := enrolled(t, h, "forced")
+	ranInstead(t, a)
 	h.WriteFile(t, "/home/forced/.ssh/authorized_keys", 0o644,
 		[]byte(`command="date >>/tmp/c083-forced; echo forced: $SSH_ORIGINAL_COMMAND" `+keys[strings.Index(keys, "ssh-"):]))
 	a.must(t, "daemon", "stop")
@@ -131,6 +133,33 @@ func TestC083ForcedCommand(t *testing.T) {
 		refusedHere(t, a, r, "/tmp/c083", "forced: ")
 		if tries := strings.Count(string(h.ReadFile(t, "/tmp/c083-forced")), "\n"); tries > 2 { // serve, and a look why it did not answer
 			t.Errorf("the other command was run %d times", tries)
+		}
+	}
+}
+
+// ranInstead has something else answer on a channel of the run's own, while the shared one is up: it is
+// run once, nothing is started, and what it repeats of the request is kept without its secrets.
+func ranInstead(t *testing.T, a account) {
+	t.Helper()
+	const secret = "correct-horse-of-c083"
+	a.must(t, "run", a.name, "--", "true")
+	for _, instead := range []string{"echo go away; exit 3", "exec cat", "exec sh"} {
+		a.h.WriteFile(t, "/home/forced/.bashrc", 0o644, []byte("date >>/tmp/c083-forced; "+instead+"\n"))
+		r := a.longstop(t, "run", "--own-channel", "--env", "TOKEN="+secret, a.name, "--", "touch", "/tmp/c083")
+		last := a.last(t)
+		if r.status != longstop.ExitNotStarted || r.took > 20*time.Second || a.h.Exists(t, "/tmp/c083") || last.Launch.State != longstop.LaunchRejected ||
+			last.Workload.State != longstop.WorkloadNone || !strings.Contains(r.stderr, "ran something else than the runner") {
+			t.Errorf("%s: %s\n%s", instead, r, pretty(last))
+		}
+		if times := strings.Count(string(a.h.ReadFile(t, "/tmp/c083-forced")), "\n"); times != 1 {
+			t.Errorf("%s: run %d times", instead, times)
+		}
+		a.h.Exec(t, "rm", "-f", "/tmp/c083-forced", "/home/forced/.bashrc")
+	}
+	stores, _ := filepath.Glob(filepath.Join(a.home, "longstop.db*"))
+	for _, file := range stores {
+		if kept, err := os.ReadFile(file); err != nil || strings.Contains(string(kept), base64.StdEncoding.EncodeToString([]byte(secret))) {
+			t.Errorf("%s holds the value (%v)", file, err)
 		}
 	}
 }
