@@ -46,7 +46,7 @@ const (
 		`if [ $W = no ]; then echo "not=$D: a file cannot be written there"; continue; fi; ` +
 		`if [ $R -ne 42 ]; then echo "not=$D: nothing can be run from there (noexec)"; continue; fi; ` +
 		`echo "folder=$D"; F="$D/@base"; ` +
-		`if [ -f "$F" ]; then echo "have=yes"; ` +
+		`if [ -f "$F" ]; then echo "have=yes"; chmod 700 "$F" 2>/dev/null; ` +
 		`H=$( (sha256sum "$F" || "$F" version --sha256) 2>/dev/null ); echo "sha256=${H%% *}"; fi; ` +
 		`break; done; echo "END $N"`
 

@@ -219,14 +219,21 @@ func (g *Gateway) Hosts(ctx context.Context) ([]longstop.Host, error) {
 	return hosts, nil
 }
 
-// CheckHost asks the host who and how it is now, and puts the runner back where it is missing. The
-// host is returned beside an error: what was known of it stays known.
+// CheckHost asks the host who and how it is now, and puts the runner back where it is missing or not
+// whole. The host is returned beside an error: what was known of it stays known.
 func (g *Gateway) CheckHost(ctx context.Context, name string, note func(string)) (longstop.Host, error) {
 	h, err := g.host(name)
 	if err != nil {
 		return longstop.Host{}, err
 	}
 	ch, err := h.connect(ctx, note)
+	switch longstop.CodeOf(err) {
+	case longstop.CodeNoRunner, longstop.CodeBadAnswer:
+		// Somebody is there to be told which it is, the login shell or the runner's file.
+		if err = h.mend(ctx, note); err == nil {
+			ch, err = h.connect(ctx, note)
+		}
+	}
 	if err != nil {
 		return h.shown(), err
 	}
@@ -250,6 +257,20 @@ func (g *Gateway) CheckHost(ctx context.Context, name string, note func(string))
 	h.mu.Unlock()
 	h.store(nil)
 	return h.shown(), nil
+}
+
+// mend looks at the login shell, and puts the runner back where it is missing or not whole.
+func (h *host) mend(ctx context.Context, note func(string)) error {
+	ctx, cancel := context.WithTimeout(ctx, dialWithin+pushWithin)
+	defer cancel()
+	link, _, err := h.dialled(ctx, note)
+	if err == nil {
+		err = h.reinstall(ctx, link, note)
+	}
+	if err != nil {
+		return explained(h.target(), err)
+	}
+	return nil
 }
 
 // RemoveHost forgets a host that has no unresolved action. Nothing is removed on the host.

@@ -31,6 +31,42 @@ func TestRunnerComesBack(t *testing.T) {
 	}
 }
 
+// TestRunnerIsMended: a runner whose file was torn (a crash after it was copied) or replaced does not
+// run, which alone does not tell it from a login shell that runs something else. Checking the host does,
+// and puts it back; one that may only not be executed is put right by the launch itself.
+func TestRunnerIsMended(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	hosts, err := b.Hosts(t.Context())
+	b.must(err)
+	for _, content := range []string{"", "#!/bin/sh\nexec cat\n", "\x7fELF"} {
+		b.stop()
+		b.must(os.Remove(hosts[0].Runner)) // a keeper may still run it
+		b.must(os.WriteFile(hosts[0].Runner, []byte(content), 0o700))
+		b.start()
+		if _, err := b.Run(t.Context(), script("true"), operator, gateway.Told{}); err == nil {
+			if content != "\x7fELF" { // 126: known to be no runner's
+				t.Errorf("%q ran", content)
+			}
+		} else if e := (*longstop.Error)(nil); !errors.As(err, &e) || !strings.Contains(e.Hint, "longstop host check loop") {
+			t.Errorf("%q: %v, %+v", content, err, e)
+		}
+		if _, err := b.CheckHost(t.Context(), "loop", nil); err != nil {
+			t.Errorf("%q: %v", content, err)
+		}
+		a := b.run(script("true"))
+		if a = b.wait(a.ID); a.Outcome != longstop.OutcomeSucceeded {
+			t.Errorf("%q: %s", content, pretty(a))
+		}
+	}
+	b.stop()
+	b.must(os.Chmod(hosts[0].Runner, 0o600))
+	b.start()
+	if a := b.run(script("true")); b.wait(a.ID).Outcome != longstop.OutcomeSucceeded {
+		t.Errorf("%s", pretty(a))
+	}
+}
+
 // TestEnrolRefuses a host key that nobody has checked, with the command that shows it, and journals it.
 func TestEnrolRefuses(t *testing.T) {
 	t.Parallel()

@@ -143,8 +143,8 @@ func explained(to sshlink.Target, err error) error {
 	switch {
 	case told.Hint != "":
 		return err
-	case told.Code == longstop.CodeNoRunner, told.Code == longstop.CodeTimeout:
-		told.Hint = "see what it prints: " + to.Command() + " true"
+	case told.Code == longstop.CodeNoRunner, told.Code == longstop.CodeTimeout, told.Code == longstop.CodeBadAnswer:
+		told.Hint = "see what it prints: " + to.Command() + " true; longstop host check " + to.Name + " looks at its login shell and the runner"
 	default:
 		told.Hint = "see: " + to.Command("-v") + " true"
 	}
@@ -181,12 +181,19 @@ func (h *host) establish(ctx context.Context, note func(string)) (*channel, erro
 	if !isAbsent(err) {
 		return ch, err
 	}
-	where, sum, _, err := loginShell{link, h.target()}.install(ctx, h.g.cfg.Runners, note)
-	if err != nil {
+	if err := h.reinstall(ctx, link, note); err != nil {
 		return nil, err
 	}
-	h.moved(where, sum)
 	return h.serve(ctx, link)
+}
+
+// reinstall makes sure that the runner is on the host and whole.
+func (h *host) reinstall(ctx context.Context, link sshlink.Link, note func(string)) error {
+	where, sum, _, err := loginShell{link, h.target()}.install(ctx, h.g.cfg.Runners, note)
+	if err == nil {
+		h.moved(where, sum)
+	}
+	return err
 }
 
 // dialled returns the link, made anew if there is none; fresh says that it was.

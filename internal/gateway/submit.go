@@ -15,27 +15,49 @@ import (
 )
 
 // send sends the submit, and again under the same key while its caller waits and the host would
-// still take it. It reports whether the host answered.
+// still take it. It reports whether the host answered. A channel that turned out to be dead before
+// anything was sent is replaced once.
 func (l *launching) send(ch *channel) bool {
+	sent := false
 	for tries := 0; ; tries++ {
-		first := tries == 0
 		c := l.carry(ch)
 		if c.err == nil {
-			l.settle(c, first)
+			l.settle(c, !sent)
 			return true
 		}
-		if first && !maySent(c.err) {
-			l.reject(c.err)
-			return false
+		if !sent && !maySent(c.err) {
+			next, err := l.afresh(c.err, tries)
+			if next == nil {
+				l.reject(err)
+				return false
+			}
+			ch = next
+			continue
 		}
+		sent = true
 		l.unanswered(c)
-		if somebodyElse(c) || !first && !l.pause(tries-1) {
+		if somebodyElse(c) || tries > 0 && !l.pause(tries-1) {
 			return false
 		}
 		if ch = l.again(); ch == nil {
 			return false
 		}
 	}
+}
+
+// afresh is the channel for a first sending whose channel was dead, or why there is none.
+func (l *launching) afresh(cause error, tries int) (*channel, error) {
+	if tries > 0 || !goneQuiet(cause) {
+		return nil, cause
+	}
+	ch, err := l.h.connect(l.ctx, l.note)
+	if err != nil {
+		return nil, err
+	}
+	if clock := ch.clock(); clock.bootID != l.submit.BootID || clock.now() > l.submit.NotAfter || !l.wanted() {
+		return nil, cause
+	}
+	return ch, nil
 }
 
 // somebodyElse reports whether what came on a channel of the submit's own is not a runner's. Whatever
