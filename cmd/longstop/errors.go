@@ -78,7 +78,7 @@ func (a *app) fate(e *longstop.Error, code int) string {
 // which did not come that far. Nothing where the message has it already.
 func printed(e *longstop.Error) string {
 	noise := strings.TrimSpace(e.Noise)
-	if noise == "" || strings.Contains(e.Message, strconv.Quote(noise)) {
+	if noise == "" || strings.Contains(e.Message, strconv.Quote(noise)) || strings.HasSuffix(e.Message, strings.TrimPrefix(noise, "ssh: ")) {
 		return ""
 	}
 	who := "It printed: "

@@ -67,8 +67,16 @@ func (a *app) logs(ctx context.Context, args []string, stream string, offset int
 		if n == 0 && !action.Settled() {
 			a.talk.note("%s has written nothing to %s yet", action.ID, stream)
 		}
+		a.tellDropped(&action)
 		return nil
 	})
+}
+
+// tellDropped says of output that was shown that it is not all of it.
+func (a *app) tellDropped(action *longstop.Action) {
+	if lost := dropped(action.Output); lost != "" {
+		a.talk.note("%s: %s", action.ID, lost)
+	}
 }
 
 func (a *app) logsFollow(ctx context.Context, id, stream string, offset int64) error {
@@ -87,11 +95,12 @@ func (a *app) logsFollow(ctx context.Context, id, stream string, offset int64) e
 		f.stderr = newSink(a.out, offset)
 	}
 	f.open = f.again()
-	if _, err := f.follow(ctx); err != nil {
-		if gone := (*givenUp)(nil); errors.As(err, &gone) {
-			return nil
-		}
-		return err
+	ended, err := f.follow(ctx)
+	if gone := (*givenUp)(nil); errors.As(err, &gone) {
+		return nil
 	}
-	return nil
+	if err == nil {
+		a.tellDropped(ended)
+	}
+	return err
 }

@@ -204,13 +204,7 @@ func ending(a *longstop.Action) string {
 		add("KILL was needed")
 	}
 	add(left(a))
-	if out := a.Output; out.DroppedBytes > 0 {
-		lost := number(out.DroppedBytes) + " bytes of output were lost on the host"
-		if out.DropReason != "" {
-			lost += " (" + plain(out.DropReason) + ")"
-		}
-		add(lost)
-	}
+	add(dropped(a.Output))
 	if w.Unsigned {
 		add("its record is not signed")
 	}
@@ -218,6 +212,18 @@ func ending(a *longstop.Action) string {
 		add("said by " + plain(a.CompletionSource))
 	}
 	return strings.Join(parts, between)
+}
+
+// dropped says how much output the host did not keep, and why.
+func dropped(out longstop.Output) string {
+	if out.DroppedBytes == 0 {
+		return ""
+	}
+	lost := number(out.DroppedBytes) + " bytes of output were lost on the host"
+	if out.DropReason != "" {
+		lost += " (" + plain(out.DropReason) + ")"
+	}
+	return lost
 }
 
 // verdict is the outcome in a word or two.

@@ -303,6 +303,8 @@ func TestErrorText(t *testing.T) {
 			"longstop: what web-1 sent is no answer.\n  It printed: go away\n    now\n  F\n"},
 		{longstop.Error{Code: longstop.CodeUnreachable, Message: "web-1: no route to host", Noise: "a jump host is down"},
 			"longstop: web-1: no route to host.\n  ssh said: a jump host is down\n  F\n"},
+		{longstop.Error{Code: longstop.CodeUnreachable, Message: "web-1: connect to host 192.0.2.7: no", Noise: "ssh: connect to host 192.0.2.7: no"},
+			"longstop: web-1: connect to host 192.0.2.7: no.\n  F\n"},
 		{longstop.Error{Code: longstop.CodeHostKeyChanged, Message: "web-1: the host key has changed (x)", Noise: "@@@@\nIT IS POSSIBLE"},
 			"longstop: web-1: the host key has changed (x).\n  F\n"},
 	} {

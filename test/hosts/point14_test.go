@@ -167,6 +167,11 @@ func TestPoint14DiskFull(t *testing.T) {
 	if r.status != 5 || int64(len(r.stdout)) != a.Output.StdoutBytes || !strings.Contains(r.stderr, "bytes of output were lost on the host (ENOSPC)") {
 		t.Errorf("exit %d, %d bytes: %s", r.status, len(r.stdout), r.stderr)
 	}
+	for _, flags := range [][]string{nil, {"-f"}, {"--stderr"}} {
+		if logs := g.must(t, append(append([]string{"logs"}, flags...), string(a.ID))...); !strings.Contains(logs.stderr, "bytes of output were lost on the host") {
+			t.Errorf("what is shown is not all, and that is not said: exit %d, %d bytes, %s", logs.status, len(logs.stdout), logs.stderr)
+		}
+	}
 	h.Sh(t, "head -c 20000000 /dev/zero >/srv/small/fill || :")
 	refusedHere(t, account{g, h, "deploy", h.Name}, g.longstop(t, "run", h.Name, "--", "touch", "/home/deploy/ran"), "/home/deploy/ran",
 		"the disk, its inodes or a quota are used up", "df -h /srv/small/state")
