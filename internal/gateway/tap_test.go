@@ -121,10 +121,11 @@ type tappedChannel struct {
 	sshlink.Channel
 	link *tappedLink
 	out  *tappedOut
-	deaf atomic.Bool // what comes is lost
-	lie  atomic.Bool // what comes is replaced
-	half atomic.Bool // of what comes next only the first word does
-	over atomic.Bool // nothing comes any more
+	deaf atomic.Bool  // what comes is lost
+	lose atomic.Value // nonce of the request whose answer is lost, with the connection
+	lie  atomic.Bool  // what comes is replaced
+	half atomic.Bool  // of what comes next only the first word does
+	over atomic.Bool  // nothing comes any more
 }
 
 func (c *tappedChannel) Stdin() sshlink.Stdin { return &tappedIn{c.Channel.Stdin(), c} }
@@ -148,7 +149,7 @@ func (in *tappedIn) Write(b []byte) (int, error) {
 		go in.c.link.Link.Close()
 		return len(b), nil
 	case loseAns:
-		in.c.deaf.Store(true)
+		in.c.lose.Store(req.Nonce)
 		n, err := in.Stdin.Write(b)
 		return n, err
 	case garble:
@@ -164,7 +165,20 @@ func (in *tappedIn) Write(b []byte) (int, error) {
 
 type tappedOut struct {
 	io.Reader
-	c *tappedChannel
+	c    *tappedChannel
+	tail []byte // of what came before: a nonce may come in two pieces
+}
+
+// answers reports whether bytes hold the beginning of the answer that is to be lost: not a heartbeat,
+// nor what is pushed about another run.
+func (o *tappedOut) answers(b []byte) bool {
+	nonce, _ := o.c.lose.Load().(string)
+	if nonce == "" {
+		return false
+	}
+	seen := append(o.tail, b...)
+	o.tail = bytes.Clone(seen[max(0, len(seen)-len(nonce)):])
+	return bytes.Contains(seen, []byte(nonce))
 }
 
 var errCut = errors.New("the connection was cut")
@@ -179,6 +193,9 @@ func (o *tappedOut) Read(b []byte) (int, error) {
 		return min(n, len("LONGSTOP/1 ")), nil // of whichever frame is first
 	}
 	if o.c.deaf.Load() {
+		return 0, errCut
+	}
+	if o.answers(b[:n]) {
 		go o.c.link.Link.Close() // the answer is here: the host has done what it was asked
 		return 0, errCut
 	}
