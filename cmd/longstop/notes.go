@@ -84,14 +84,25 @@ func unseen(a *longstop.Action) longstop.UnknownReason {
 
 // lostSight says that a host cannot be seen, since when, and how long the work may go on.
 func lostSight(a *longstop.Action, why longstop.UnknownReason, now time.Time) string {
-	line := plain(a.Host) + " does not answer"
-	if why != longstop.Unreachable && why != longstop.UnansweredCancel {
-		line = plain(a.Host) + " cannot be asked: " + words(string(why))
-	}
+	line := silence(a.Host, why)
 	if since := unseenSince(a); !since.IsZero() {
 		line += " (" + rough(now.Sub(since.Time)) + ")"
 	}
+	if o := a.Observation; o != nil && o.Message != "" && why != longstop.Unreachable {
+		line += between + plain(o.Message)
+	}
 	return line + between + mayGoOn(a, now)
+}
+
+// silence says how a host is of no help.
+func silence(host string, why longstop.UnknownReason) string {
+	switch why {
+	case longstop.Unreachable, longstop.UnansweredCancel:
+		return plain(host) + " does not answer"
+	case longstop.UnreadableRecord:
+		return "what " + plain(host) + " says of it is not believed"
+	}
+	return plain(host) + " cannot be asked: " + words(string(why))
 }
 
 func unseenSince(a *longstop.Action) longstop.Time {

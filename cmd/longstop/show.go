@@ -393,17 +393,18 @@ func seenWords(a *longstop.Action, now time.Time) []string {
 	if a.Settled() || o.Source == longstop.Live && o.Because == "" {
 		return []string{first}
 	}
-	silence := plain(a.Host) + " does not answer"
-	if !o.At.IsZero() {
-		silence = "since then " + silence
+	because := o.Because
+	if because == "" {
+		because = longstop.Unreachable
 	}
-	if o.Because != "" && o.Because != longstop.Unreachable {
-		silence = strings.TrimSuffix(silence, "does not answer") + "cannot be asked: " + words(string(o.Because))
+	silent := silence(a.Host, because)
+	if !o.At.IsZero() {
+		silent = "since then " + silent
 	}
 	if since := unseenSince(a); !since.IsZero() {
-		silence += " (" + rough(now.Sub(since.Time)) + ")"
+		silent += " (" + rough(now.Sub(since.Time)) + ")"
 	}
-	return filled([]string{first, silence, plain(o.Message)})
+	return filled([]string{first, silent, plain(o.Message)})
 }
 
 // next is what to do about an action: of one that was refused, what its refusal says.

@@ -132,6 +132,11 @@ func moments() []struct {
 			a.SSHCommand.State = longstop.SSHLost
 			a.Next = "longstop reconcile act_01KB6Y3T0000Q2M"
 		}}},
+		{"altered", []edit{func(a *longstop.Action) {
+			unreachable(a)
+			a.UnknownBecause, a.Observation.Because = longstop.UnreadableRecord, longstop.UnreadableRecord
+			a.Observation.Message = "the record's MAC is not that of its run: it was altered after its owner wrote it"
+		}}},
 		{"no home", []edit{func(a *longstop.Action) {
 			a.Alive, a.Outcome = longstop.AliveNo, longstop.OutcomeNotStarted
 			a.Workload = longstop.Workload{State: longstop.WorkloadLaunchFailed, LaunchError: &longstop.LaunchError{Step: "chdir", Path: "/home/ann", Errno: "ENOENT", Message: "/home/ann: no such file or directory"}}
