@@ -48,7 +48,7 @@ func childrenOf(pid int) (children []int) {
 
 // runners lists the processes of Longstop on the host, by what they are: "owner", one that has a run
 // (a keeper may have another stand by), "keeper", or "verb", which is serve and every verb that runs
-// alone.
+// alone. A keeper's child that looks like one is about to be an owner.
 func (in inside) runners() map[string][]int {
 	found := map[string][]int{}
 	for _, pid := range in.processes() {
@@ -56,13 +56,19 @@ func (in inside) runners() map[string][]int {
 		argv := strings.Split(string(line), "\x00")
 		switch {
 		case !strings.HasPrefix(filepath.Base(argv[0]), "longstop-runner"):
-		case argv[1] == "keeper", argv[1] == "owner" && hasRun(pid):
+		case argv[1] == "keeper" && !slices.Contains(found["keeper"], parentOf(pid)), argv[1] == "owner" && hasRun(pid):
 			found[argv[1]] = append(found[argv[1]], pid)
-		case argv[1] != "owner" && argv[1] != "gate":
+		case argv[1] != "owner" && argv[1] != "gate" && argv[1] != "keeper":
 			found["verb"] = append(found["verb"], pid)
 		}
 	}
 	return found
+}
+
+func parentOf(pid int) (parent int) {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fmt.Sscanf(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " %s %d", new(string), &parent)
+	return parent
 }
 
 // hasRun reports whether a process has the folder of a run open.

@@ -19,7 +19,7 @@ func TestPoint4StoppedAtRandom(t *testing.T) {
 		lanes.run(t, victim, func(t *testing.T) {
 			l := newLane(t, victim, true)
 			l.stops = true
-			for batch := 0; l.moments() < 3; batch++ {
+			for batch := 0; l.moments() < 2; batch++ {
 				l.batch(t, fmt.Sprintf("p4s-%d-%s-%d", seed, victim, batch), 1, rand.New(rand.NewPCG(seed, uint64(len(victim))<<32|uint64(batch))))
 				if t.Failed() {
 					t.Fatalf("repeat with: LONGSTOP_SEED=%d go test -tags hosts -run 'TestPoint4StoppedAtRandom/%s' ./test/hosts", seed, victim)
