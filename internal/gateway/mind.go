@@ -58,14 +58,24 @@ func (h *host) rest() {
 	}
 }
 
+// waitersPause is the longest pause while somebody waits for an action of the host: whoever looks at a
+// silent host is not to wait for minutes once it answers again.
+const waitersPause = 5 * time.Second
+
 // pause waits between attempts. A channel that a caller got meanwhile ends it.
 func (h *host) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+	waited := time.NewTicker(waitersPause)
+	defer waited.Stop()
 	for {
 		select {
 		case <-timer.C:
 			return
+		case <-waited.C:
+			if h.g.watchers.any(h.open()) {
+				return
+			}
 		case <-h.ctx.Done():
 			return
 		case <-h.wake:

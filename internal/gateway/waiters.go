@@ -49,6 +49,18 @@ func (w *watchers) remove(id longstop.ActionID, one *watcher) {
 	}
 }
 
+// any reports whether somebody looks at one of these.
+func (w *watchers) any(ids []longstop.ActionID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range ids {
+		if len(w.by[id]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 func (w *watchers) wake(id longstop.ActionID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

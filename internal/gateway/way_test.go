@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/sshlink"
+	"github.com/longstop/longstop/internal/store/sqlite"
 )
 
 // Every way that led nowhere is said with a code, a host and a command that shows why.
@@ -74,4 +77,32 @@ func TestSlowDialIsTold(t *testing.T) {
 	if _, err := g.dial(t.Context(), sshlink.Target{Name: "web-1"}, "quick", func(line string) { t.Errorf("told %q", line) }); err != refused {
 		t.Error(err)
 	}
+}
+
+// While somebody waits for an action of a silent host, the pause between attempts is short.
+func TestPauseIsShortForWaiters(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := &Gateway{ctx: t.Context()}
+		h := newHost(g, sqlite.Host{Host: longstop.Host{Name: "web-1"}})
+		defer h.stop()
+		a := longstop.Action{ID: "act_1", Launch: longstop.Launch{State: longstop.LaunchUnknown}}
+		h.hold(a, nil)
+		paused := func() time.Duration {
+			began := time.Now()
+			h.pause(time.Minute)
+			return time.Since(began)
+		}
+		if d := paused(); d != time.Minute {
+			t.Errorf("%v without anybody", d)
+		}
+		w := g.watchers.add(a.ID)
+		if d := paused(); d != waitersPause {
+			t.Errorf("%v with somebody", d)
+		}
+		g.watchers.remove(a.ID, w)
+		if d := paused(); d != time.Minute {
+			t.Errorf("%v once they left", d)
+		}
+	})
 }
