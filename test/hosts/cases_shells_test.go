@@ -143,6 +143,7 @@ func ranInstead(t *testing.T, a account) {
 	t.Helper()
 	const secret = "correct-horse-of-c083"
 	a.must(t, "run", a.name, "--", "true")
+	a.h.Exec(t, "rm", "-f", "/tmp/c083-forced")
 	for _, instead := range []string{"echo go away; exit 3", "exec cat", "exec sh"} {
 		a.h.WriteFile(t, "/home/forced/.bashrc", 0o644, []byte("date >>/tmp/c083-forced; "+instead+"\n"))
 		r := a.longstop(t, "run", "--own-channel", "--env", "TOKEN="+secret, a.name, "--", "touch", "/tmp/c083")
@@ -202,6 +203,7 @@ func TestC086StartUpExits(t *testing.T) {
 func TestC088ForeignSettings(t *testing.T) {
 	t.Parallel()
 	h, g := rig.Up(t, "c9"), newGateway(t)
+	name := h.Account("root") // the other accounts' start-up files are other tests' to change
 	dir := t.TempDir()
 	theirs, err := os.ReadFile(h.SSHConfig)
 	if err != nil {
@@ -211,17 +213,17 @@ func TestC088ForeignSettings(t *testing.T) {
 	settings := []string{"RemoteCommand bash -l", "RequestTTY force", "SessionType none", "PermitLocalCommand yes",
 		"LocalCommand touch " + dir + "/local", "ControlMaster auto", "ControlPath " + dir + "/cm-%C", "ControlPersist 60", "ForwardAgent yes",
 		"LocalForward " + dir + "/forward localhost:22", "LogLevel QUIET", "StrictHostKeyChecking no", "EscapeChar x"}
-	if err := os.WriteFile(config, []byte("Host "+h.Name+"\n  "+strings.Join(settings, "\n  ")+"\n"+string(theirs)), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("Host "+name+"\n  "+strings.Join(settings, "\n  ")+"\n"+string(theirs)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	added := g.must(t, "host", "add", h.Name, "--ssh-config", config)
-	for _, name := range []string{"remotecommand", "requesttty", "sessiontype", "localcommand", "forwardagent"} {
-		if n := strings.Count(added.stderr, name+" "); n != 1 {
-			t.Errorf("%s is told %d times: %s", name, n, added)
+	added := g.must(t, "host", "add", name, "--ssh-config", config)
+	for _, setting := range []string{"remotecommand", "requesttty", "sessiontype", "localcommand", "forwardagent"} {
+		if n := strings.Count(added.stderr, setting+" "); n != 1 {
+			t.Errorf("%s is told %d times: %s", setting, n, added)
 		}
 	}
 	for _, flags := range [][]string{nil, {"--own-channel"}} {
-		r := g.longstop(t, append(append([]string{"run"}, flags...), h.Name, "-c", "echo real; test -t 0 && echo terminal; exit 4")...)
+		r := g.longstop(t, append(append([]string{"run"}, flags...), name, "-c", "echo real; test -t 0 && echo terminal; exit 4")...)
 		if r.status != 4 || r.stdout != "real\n" {
 			t.Error(r)
 		}

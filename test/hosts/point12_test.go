@@ -71,19 +71,12 @@ func TestPoint12NoShell(t *testing.T) {
 // TestPoint12ShellChanged has an enrolled account's shell stop working: never "accepted".
 func TestPoint12ShellChanged(t *testing.T) {
 	t.Parallel()
-	h, g := rig.New(t), newGateway(t)
-	g.enrol(t, h)
-	g.must(t, "run", h.Name, "--", "true")
-	g.must(t, "daemon", "stop")
-	h.Exec(t, "usermod", "-s", "/usr/sbin/nologin", "deploy")
-	r := g.longstop(t, "run", h.Name, "--", "touch", "/tmp/ran")
-	if r.status != longstop.ExitNotStarted && r.status != longstop.ExitUnknown || strings.Contains(r.stderr, "accepted") {
-		t.Error(r)
-	}
-	if !strings.Contains(r.stderr, "not available") || h.Exists(t, "/tmp/ran") {
-		t.Error(r)
-	}
-	if a := g.show(t, g.newest(t)); a.Launch.State == longstop.LaunchAccepted {
-		t.Errorf("accepted, and nothing ran:\n%s", pretty(a))
-	}
+	h := rig.Up(t, "c9")
+	h.Exec(t, "rm", "-f", "/home/leaving/.bashrc")
+	a := enrolled(t, h, "leaving")
+	a.must(t, "run", a.name, "--", "true")
+	a.must(t, "daemon", "stop")
+	h.Exec(t, "usermod", "-s", "/usr/sbin/nologin", "leaving")
+	defer h.Exec(t, "usermod", "-s", "/bin/bash", "leaving")
+	refusedHere(t, a, a.longstop(t, "run", a.name, "--", "touch", "/tmp/point12-changed"), "/tmp/point12-changed", "not available")
 }

@@ -95,7 +95,7 @@ func (c spoilt) check(t *testing.T, a account, r result) {
 
 func TestPoint14ClearErrors(t *testing.T) {
 	t.Parallel()
-	h := rig.Up(t, "p14") // each account is spoilt by one case
+	h := rig.New(t) // each account is spoilt by one case
 	folder := func(user string) string { return "/home/" + user + "/.local/state/longstop" }
 	for _, c := range []spoilt{
 		{"host key unknown", "deploy", longstop.CodeHostKeyUnknown, "SHA256:", "check it, then connect once with ssh -F ", "host_refused",
@@ -152,12 +152,19 @@ func TestPoint14SilentHosts(t *testing.T) {
 	}
 }
 
-// TestPoint14DiskFull has the host's disk fill up under a run: output is lost, and that is said;
-// the work's own code is kept. What cannot be recorded is not begun.
+// TestPoint14DiskFull has the host's disk fill up under a run, once with bytes and once with files.
+// The work's own code is kept, and what cannot be recorded is not begun.
 func TestPoint14DiskFull(t *testing.T) {
 	t.Parallel()
-	h, g := rig.New(t, rig.SmallDisk("6m", 0)), newGateway(t)
+	h, g := rig.New(t, rig.SmallDisk("6m", 100)), newGateway(t)
 	g.enrol(t, h, "--state-dir", "/srv/small/state")
+	fullOfBytes(t, h, g)
+	fullOfFiles(t, h, g)
+}
+
+// fullOfBytes: output is lost, and that is said.
+func fullOfBytes(t *testing.T, h *rig.Host, g *gateway) {
+	t.Helper()
 	r := g.longstop(t, "run", h.Name, "-c", "head -c 20000000 /dev/zero; echo end >&2; exit 5")
 	a := g.final(t, g.newest(t), 20*time.Second)
 	wantExit(t, a, 5)
@@ -181,11 +188,9 @@ func TestPoint14DiskFull(t *testing.T) {
 	}
 }
 
-// TestPoint14NoInodes has the work use up the host's inodes: its own end and what it printed are kept.
-func TestPoint14NoInodes(t *testing.T) {
-	t.Parallel()
-	h, g := rig.New(t, rig.SmallDisk("6m", 100)), newGateway(t)
-	g.enrol(t, h, "--state-dir", "/srv/small/state")
+// fullOfFiles: nothing is lost where the inodes are used up.
+func fullOfFiles(t *testing.T, h *rig.Host, g *gateway) {
+	t.Helper()
 	r := g.longstop(t, "run", h.Name, "-c", "cd /srv/small; i=0; while : 2>/dev/null >f$i; do i=$((i+1)); done; echo filled; exit 4")
 	a := g.final(t, g.newest(t), 20*time.Second)
 	// A redirection that fails ends a shell's special built-in, and dash with it: 2, unless the loop ended first.
