@@ -67,7 +67,7 @@ func (h *host) open(dir string, create bool) (*record.Folder, error) {
 		open = record.Create
 	}
 	folder, err := open(dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) && !create {
 		return nil, &longstop.Error{Code: longstop.CodeHostMismatch, Message: "there is no state folder of Longstop's at " + dir,
 			Hint: "If the host was reinstalled or the folder removed, enrol it again: longstop host remove, longstop host add."}
 	}

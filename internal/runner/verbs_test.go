@@ -110,6 +110,18 @@ func TestNoVerbActsOnAnotherHost(t *testing.T) {
 	}
 }
 
+// A folder that cannot be made is not one that is gone.
+func TestAStateFolderThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	request := s.ask(wire.VerbHello, wire.HelloRequest{Create: true})
+	request.StateDir = "/proc/longstop"
+	err := s.call(request, nil)
+	if err == nil || err.Code != longstop.CodeStateFolder || !strings.Contains(err.Message, "/proc/longstop cannot be written") || !strings.Contains(err.Hint, "--state-dir") {
+		t.Errorf("%+v", err)
+	}
+}
+
 // C122 and point 14: what is wrong with the state folder is said by its path, with the way to mend it.
 func TestAStateFolderThatIsWrong(t *testing.T) {
 	t.Parallel()
