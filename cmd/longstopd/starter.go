@@ -39,7 +39,10 @@ func (s *starter) failed(err error) {
 	problem := &longstop.Error{Code: longstop.CodeInternal, Message: "the gateway could not start: " + err.Error()}
 	var known *longstop.Error
 	if errors.As(err, &known) {
-		problem.Code, problem.Hint = known.Code, known.Hint
+		problem.Hint = known.Hint
+		if longstop.Codes[known.Code].Exit == longstop.ExitOurs { // of a folder or a socket here, not of any host
+			problem.Code = known.Code
+		}
 	}
 	text, _ := json.Marshal(problem)
 	s.say(string(text))

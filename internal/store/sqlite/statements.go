@@ -94,6 +94,12 @@ func mayGoOn(err error) bool {
 	return false
 }
 
+// isFull reports whether SQLite found no room on the disk.
+func isFull(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && e.Code()&0xff == sqlite3.SQLITE_FULL
+}
+
 // isTaken reports whether an insert failed because a value that must be unique is there already.
 func isTaken(err error) bool {
 	var e *sqlite.Error

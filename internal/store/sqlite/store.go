@@ -20,6 +20,7 @@ import (
 
 // Store is an open database. Its methods may be called from several goroutines.
 type Store struct {
+	path  string
 	reads *sql.DB // several connections, none of which can write
 	write *sql.DB // exactly one connection: conn
 	conn  *sql.Conn
@@ -51,7 +52,7 @@ func Open(path string) (*Store, error) {
 	if err != nil {
 		return nil, openError(path, err)
 	}
-	s := &Store{write: write}
+	s := &Store{path: path, write: write}
 	if err := s.open(path); err != nil {
 		s.closePools()
 		return nil, openError(path, err)

@@ -3,7 +3,9 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
+	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/fault"
 	"github.com/longstop/longstop/internal/journal"
 )
@@ -28,11 +30,15 @@ type group struct {
 // be quick, must not call Update, and must not use tx afterwards.
 func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	g, err := s.turn(ctx, fn)
-	if err != nil {
-		return err
+	if err == nil {
+		<-g.done
+		err = g.err
 	}
-	<-g.done
-	return g.err
+	if isFull(err) {
+		return &longstop.Error{Code: longstop.CodeInternal, Message: "this machine's disk is full: nothing was written to " + s.path,
+			Hint: "free some: df -h " + filepath.Dir(s.path), Err: err}
+	}
+	return err
 }
 
 // turn runs fn when it is this caller's turn. Whoever ends a turn with nobody waiting commits for

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -208,7 +209,8 @@ func TestFullDisk(t *testing.T) {
 		_, err := tx.Append(big, Raw{Kind: "record", Bytes: make([]byte, MaxRaw)})
 		return err
 	})
-	if err == nil || !strings.Contains(err.Error(), "full") {
+	var told *longstop.Error
+	if !errors.As(err, &told) || told.Code != longstop.CodeInternal || !strings.Contains(told.Message, "disk is full") || !strings.Contains(told.Hint, "df -h "+filepath.Dir(s.path)) {
 		t.Fatalf("got %v", err)
 	}
 	wantStored(t, s, a)
