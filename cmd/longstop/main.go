@@ -36,6 +36,8 @@ type app struct {
 	// an action to be run.
 	verb  string
 	begun bool
+
+	noGateway bool // none could be started
 	// rejected: the error is about an action of which nothing was or will be started, whatever its
 	// code means of others.
 	rejected bool
@@ -168,7 +170,11 @@ func (a *app) gateway() (*client.Client, error) {
 		return nil, err
 	}
 	c.Home.LendAgent(os.Getenv)
-	c.OnAbsent = func(ctx context.Context) error { return client.Start(ctx, c.Home) }
+	c.OnAbsent = func(ctx context.Context) error {
+		err := client.Start(ctx, c.Home)
+		a.noGateway = err != nil
+		return err
+	}
 	return c, nil
 }
 

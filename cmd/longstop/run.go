@@ -355,6 +355,9 @@ func (a *app) run(ctx context.Context, host string, r longstop.Request, flags *r
 	}
 	a.begun = true
 	action, err := f.follow(ctx)
+	if err != nil && a.noGateway && action == nil && f.failures <= 1 {
+		a.begun = false // there was never anybody to ask
+	}
 	return a.ranTo(ctx, f, action, err, flags.noWait)
 }
 
