@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/store/sqlite"
 	"github.com/longstop/longstop/test/rig"
 )
 
@@ -327,6 +329,15 @@ func (l *lane) end(t *testing.T) {
 		if n > 1 {
 			t.Errorf("%s, %s killed: ran %d times in the end", life, l.victim, n)
 		}
+	}
+	l.g.must(t, "daemon", "stop")
+	store, err := sqlite.Open(filepath.Join(l.g.home, "longstop.db"))
+	if err == nil {
+		_, err = store.Verify(t.Context())
+		store.Close()
+	}
+	if err != nil {
+		t.Errorf("%s killed: the journal: %v", l.victim, err)
 	}
 	t.Logf("%s killed at %d moments %v of %d runs: %d actions, %d accepted, %d lines; outcomes %v; said by %v; known at most %v after; not launched because %v",
 		l.victim, l.moments(), l.struck, len(l.lives), len(l.known), accepted, lines, outcomes, writers, l.slowest.Round(10*time.Millisecond), unsent)
