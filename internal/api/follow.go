@@ -244,9 +244,12 @@ const holdOff = 2 * time.Millisecond
 // follow sends the action at each revision and its output, and last the settled action, once all
 // output was sent that it has.
 func (f *follower) follow(a longstop.Action) error {
-	changes, err := f.server.gateway.Watch(f.ctx, string(a.ID))
-	if err != nil {
-		return err
+	var changes <-chan longstop.Action
+	if !a.Settled() {
+		var err error
+		if changes, err = f.server.gateway.Watch(f.ctx, string(a.ID)); err != nil {
+			return err
+		}
 	}
 	var pumps *pumps
 	defer func() {

@@ -110,7 +110,7 @@ func (g *Gateway) publish(a longstop.Action) {
 	if h := g.known(a.Host); h != nil {
 		h.keep(a)
 	}
-	g.watchers.wake(a.ID)
+	g.watchers.committed(&a)
 }
 
 // shown is the action as people see it: with the host's present sight laid over it, and judged now.

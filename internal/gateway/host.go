@@ -56,7 +56,8 @@ type run struct {
 	intended bool     // journalled that its key is being asked about
 	record   [32]byte // hash of the last record looked at
 	output   longstop.Output
-	early    *earlyStatus // pushed while the submit's answer is on its way
+	early    *earlyStatus    // pushed before the submit's answer was applied
+	last     chan<- struct{} // tells the launch that early is the last of the run
 	lease    leaseSight
 	said     cancelSaid
 	halts    int             // how often a cancel was asked

@@ -39,7 +39,7 @@ func (g *Gateway) Run(ctx context.Context, req longstop.RunRequest, peer longsto
 	if err != nil {
 		return longstop.Action{}, err
 	}
-	l := &launching{g: g, h: h, want: want, ctx: ctx, done: make(chan struct{})}
+	l := &launching{g: g, h: h, want: want, ctx: ctx, done: make(chan struct{}), last: make(chan struct{}, 1)}
 	a, existing, err := l.enter(ctx, requester(req.By, peer))
 	if err != nil {
 		return longstop.Action{}, err
@@ -105,6 +105,7 @@ type launching struct {
 	want *asked
 	ctx  context.Context // its caller's
 	done chan struct{}   // closed when the launch is out of these hands
+	last chan struct{}   // told when the run's final record was pushed before the answer was applied
 
 	id     longstop.ActionID
 	secret []byte
@@ -159,7 +160,7 @@ func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.
 			return a, false, err
 		}
 	}
-	l.h.hold(a, l.secret) // before it is durable: the reconciler leaves a held launch alone
+	l.h.hold(a, l.secret, l.last) // before it is durable: the reconciler leaves a held launch alone
 	existing, err := l.put(ctx, &d)
 	if err != nil || existing != nil {
 		l.h.forget(a.ID)
@@ -298,9 +299,9 @@ func (l *launching) prepare() (*channel, error) {
 	return ch, nil
 }
 
-// hold puts a new action into the hands of Run.
-func (h *host) hold(a longstop.Action, secret []byte) {
-	h.take(&run{action: a, secret: secret, held: true})
+// hold puts a new action into the hands of Run, which is told when its last word has come.
+func (h *host) hold(a longstop.Action, secret []byte, last chan<- struct{}) {
+	h.take(&run{action: a, secret: secret, held: true, last: last})
 }
 
 // release gives a launch to the reconciler.

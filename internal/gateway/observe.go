@@ -1,10 +1,10 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -104,8 +104,9 @@ func cannotSee(d *draft, because longstop.UnknownReason, message, by string, raw
 	d.note(journal.Observed, by, say, sqlite.Raw{Kind: "record", Bytes: raw})
 }
 
-// gatherFor is how long pushed records that are not final wait for others, so that the several that
-// a short run writes in a row cost one flush. A final one never waits.
+// gatherFor is how long a record that is not final waits for others, pushed or in a submit's answer, so
+// that the several that a short run writes in a row cost one flush. A final one never waits. Who is
+// killed meanwhile has lost nothing: it can be asked of the host again.
 const gatherFor = 3 * time.Millisecond
 
 // takePushes applies what a channel pushes, everything that has come meanwhile in one transaction.
@@ -125,7 +126,7 @@ func gather(p wire.Pushed, pushes <-chan wire.Pushed) []wire.RunStatus {
 	statuses := p.Runs
 	timer := time.NewTimer(gatherFor)
 	defer timer.Stop()
-	for !slices.ContainsFunc(statuses, isFinal) {
+	for !slices.ContainsFunc(statuses, func(s wire.RunStatus) bool { return isFinal(s.Record) }) {
 		select {
 		case next := <-pushes:
 			statuses = merge(statuses, next.Runs)
@@ -156,12 +157,12 @@ func merge(old, newer []wire.RunStatus) []wire.RunStatus {
 	return newer
 }
 
-// isFinal peeks at a record before anything in it is believed.
-func isFinal(s wire.RunStatus) bool {
-	var peek struct {
-		State longstop.WorkloadState `json:"state"`
-	}
-	return json.Unmarshal(s.Record, &peek) == nil && peek.State.Final()
+// isFinal peeks at a record, in which no other state comes before its own. Nothing but whether others
+// are waited for rests on it.
+func isFinal(record []byte) bool {
+	_, rest, _ := bytes.Cut(record, []byte(`"state":"`))
+	state, _, _ := bytes.Cut(rest, []byte(`"`))
+	return longstop.WorkloadState(state).Final()
 }
 
 // look applies statuses that a live channel gave.
@@ -209,7 +210,10 @@ func (h *host) lookAt(s wire.RunStatus, now longstop.BootTime, by string) looked
 	}
 	a, secret := r.action, r.secret
 	if r.held && a.Launch.State == longstop.LaunchSent && s.Error == nil {
-		r.early = &earlyStatus{s, now} // the submit's own answer is on its way: one flush for both
+		r.early = &earlyStatus{s, now} // the launch applies it with the submit's own answer
+		if isFinal(s.Record) {
+			signal(r.last)
+		}
 		h.mu.Unlock()
 		return looked{}
 	}
@@ -236,7 +240,7 @@ func (h *host) lookAt(s wire.RunStatus, now longstop.BootTime, by string) looked
 	return looked{} // not found, expired: the reconciler asks and decides
 }
 
-// earlyStatus is a status that was pushed before the submit's answer was read.
+// earlyStatus is a status that was pushed before the submit's answer was applied.
 type earlyStatus struct {
 	status wire.RunStatus
 	now    longstop.BootTime

@@ -432,7 +432,7 @@ func (g *Gateway) Reconcile(ctx context.Context, id string) (longstop.Action, er
 		h.decide(ctx, ch, sights)
 	}
 	// Why the host could not be asked is part of what is shown.
-	return g.latest(ctx, a.Host, a.ID)
+	return g.latest(ctx, a.Host, a.ID, nil)
 }
 
 func (h *host) isHeld(id longstop.ActionID) bool {

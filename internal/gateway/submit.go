@@ -152,11 +152,15 @@ func noteSSH(d *draft, c carried) {
 	d.SSHCommand = c.ssh
 }
 
-// settle notes the host's answer: one transaction for what the launch, the channel and the record say.
+// settle notes the host's answer: one transaction for what the launch, the channel and the record say,
+// and for the run's end where that follows at once.
 func (l *launching) settle(c carried, first bool) {
 	raw := sqlite.Raw{Kind: "submit_answer", Bytes: c.reply.raw}
 	var answer wire.SubmitAnswer
 	err := c.reply.read(&answer)
+	if err == nil && !isFinal(answer.Record) {
+		l.gather()
+	}
 	var applied []byte // the record that the facts rest on now
 	_, lost := l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
 		noteSSH(d, c)
@@ -187,7 +191,18 @@ func (l *launching) settle(c carried, first bool) {
 	}
 }
 
-// early applies, inside a change, what was pushed about the run before its submit's answer was read,
+// gather waits for the final record, but not for long.
+func (l *launching) gather() {
+	timer := time.NewTimer(gatherFor)
+	defer timer.Stop()
+	select {
+	case <-l.last:
+	case <-timer.C:
+	case <-l.h.ctx.Done():
+	}
+}
+
+// early applies, inside a change, what was pushed about the run before its submit's answer was applied,
 // and returns that record, nil if there is none.
 func (l *launching) early(d *draft) []byte {
 	early := l.h.takeEarly(l.id)

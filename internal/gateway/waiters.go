@@ -11,16 +11,17 @@ import (
 )
 
 // watchers wakes whoever looks at an action when it may look different, and passes on lines about
-// it. Waking carries nothing: who is woken reads what then is, so a slow one misses the states
-// between and never the last. Nobody who wakes or tells ever waits for who is woken.
+// it. Who is woken reads what then is, so a slow one misses the states between and never the last,
+// which is brought to it. Nobody who wakes or tells ever waits for who is woken.
 type watchers struct {
 	mu sync.Mutex
 	by map[longstop.ActionID]map[*watcher]struct{}
 }
 
 type watcher struct {
-	woken chan struct{} // has room for one
-	lines []string      // not taken yet
+	woken chan struct{}    // has room for one
+	lines []string         // not taken yet
+	last  *longstop.Action // as committed, once it is resolved
 }
 
 // mostLines bounds what is kept for a watcher that does not come.
@@ -61,6 +62,18 @@ func (w *watchers) any(ids []longstop.ActionID) bool {
 	return false
 }
 
+// committed wakes whoever watches an action that was changed.
+func (w *watchers) committed(a *longstop.Action) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for one := range w.by[a.ID] {
+		if !a.Unresolved() && (one.last == nil || one.last.Revision < a.Revision) {
+			one.last = a
+		}
+		one.wake()
+	}
+}
+
 func (w *watchers) wake(id longstop.ActionID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,12 +101,12 @@ func (w *watchers) tell(id longstop.ActionID, line string) {
 	}
 }
 
-func (w *watchers) take(one *watcher) []string {
+func (w *watchers) take(one *watcher) (lines []string, last *longstop.Action) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	lines := one.lines
+	lines = one.lines
 	one.lines = nil
-	return lines
+	return lines, one.last
 }
 
 // await calls see with the action as it is shown now and whenever it may have changed (changed says
@@ -107,11 +120,12 @@ func (g *Gateway) await(ctx context.Context, of longstop.Action, note func(strin
 	defer ageing.Stop()
 	var last longstop.Action
 	for {
-		a, err := g.latest(context.WithoutCancel(ctx), of.Host, of.ID)
+		lines, resolved := g.watchers.take(w)
+		a, err := g.latest(context.WithoutCancel(ctx), of.Host, of.ID, resolved)
 		if err != nil {
 			return a, err
 		}
-		for _, line := range g.watchers.take(w) {
+		for _, line := range lines {
 			tell(note, line)
 		}
 		if see(a, !sameFace(last, a)) {
@@ -129,8 +143,12 @@ func (g *Gateway) await(ctx context.Context, of longstop.Action, note func(strin
 	}
 }
 
-// latest is the action as shown now, from memory where it is unresolved.
-func (g *Gateway) latest(ctx context.Context, hostName string, id longstop.ActionID) (longstop.Action, error) {
+// latest is the action as shown now, from memory where it is unresolved, or was resolved while somebody
+// watched.
+func (g *Gateway) latest(ctx context.Context, hostName string, id longstop.ActionID, resolved *longstop.Action) (longstop.Action, error) {
+	if resolved != nil {
+		return g.shown(*resolved), nil
+	}
 	if h := g.known(hostName); h != nil {
 		if a, ok := h.kept(id); ok {
 			return g.shown(a), nil
