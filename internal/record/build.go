@@ -33,9 +33,9 @@ const (
 // Nothing leads to it before Claim. A folder that an earlier submit of the same run left is used
 // again; where the key is taken already, nothing is built, and Claim tells by whom.
 //
-// Of what is written, the record file alone is flushed, since it alone must not be half there once
-// a key leads to it. The rest serves this boot: after another one nothing of the run is alive, and
-// the record file says which run it was. A run's folder becomes durable with its final record.
+// Nothing is flushed here, nor by Claim: the first durable record takes claim and names with it, in
+// one flush, and before it nothing of the run may be let loose. A power failure until then leaves what
+// reindex clears away (see leaveUnbegun), and nothing ever ran.
 func (f *Folder) Build(sub wire.Submit) (*Run, error) {
 	if err := checkSubmit(sub); err != nil {
 		return nil, err
@@ -89,9 +89,8 @@ func (f *Folder) fill(run *Run, sub wire.Submit, head []byte) error {
 		return err
 	}
 	fault.At("record.build.filled")
-	// Zeroes written, not holes: the first record then finds its blocks there, which makes its
-	// flush one of data alone. Slot 0 holds an empty record with sequence 0, so that a first record
-	// cut short by a power failure reads as none, and a file without a valid slot as damaged.
+	// Zeroes written, not holes: each record finds its blocks there, and needs no space. Slot 0 holds
+	// an empty record with sequence 0, so that none yet is not the same as damaged.
 	room := make([]byte, fileSize)
 	copy(room, head)
 	copy(room[headSize:], seal(kindRecord, 0, nil))
@@ -103,10 +102,11 @@ func (f *Folder) fill(run *Run, sub wire.Submit, head []byte) error {
 	if _, err := file.Write(room); err != nil {
 		return writeError(file.Name(), err)
 	}
-	return f.flush(file, "record.build.flush")
+	return nil
 }
 
-// reserve makes the final record's room, if it is not there.
+// reserve makes the final record's room, and the two names that it needs (see nameFinal), if they are
+// not there.
 func (r *Run) reserve() error {
 	file, err := openAt(r.dir, "final.reserved", unix.O_WRONLY|unix.O_CREAT)
 	if err != nil {
@@ -118,6 +118,9 @@ func (r *Run) reserve() error {
 		_, err = file.WriteAt(make([]byte, finalSize), 0)
 	}
 	if err != nil {
+		return writeError(file.Name(), err)
+	}
+	if err := link(r.dir, "final.reserved", r.dir, "final.spare"); err != nil && !errors.Is(err, fs.ErrExist) {
 		return writeError(file.Name(), err)
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 )
 
 // Claim is what a key has: nothing, a run, or a void that burnt it. It is written once, complete
-// and durable before the key has it, and never changes.
+// before the key has it, and never changes. A run's is durable with its first durable record.
 type Claim struct {
 	Version int    `json:"version"`
 	KeyHash string `json:"key_hash"`
@@ -80,15 +80,16 @@ func because(reason string) string {
 
 // Claim makes run, which Build has just built, the run of key, if nobody has the key yet: exactly
 // one claim of a key ever succeeds, whoever races. What it returns has Found set; Mine only if this
-// call won. If the key has another run, or is void, what Build made is removed again. Only after
-// Claim returned is the claim durable; a submit that finds a run already claimed but not started
-// may start it after Build and Claim of its own, which then find the same run and are not Mine.
+// call won. If the key has another run, or is void, what Build made is removed again. A submit that
+// finds a run already claimed but not started may start it after Build and Claim of its own, which
+// then find the same run and are not Mine.
 //
-//  1. The record file gets its run's name. It was flushed by Build, so no name leads to half a file.
-//  2. It is entered in the index of unresolved runs (not flushed: rebuilt after a boot), before
-//     the key can lead anyone to the run.
-//  3. It gets the key's name, create-only. From here on the run is accepted.
-//  4. One flush of the folder that has both names.
+//  1. The record file gets its run's name.
+//  2. It is entered in the index of unresolved runs (rebuilt after a boot), before the key can lead
+//     anyone to the run.
+//  3. It gets the key's name, create-only. From here on nobody else has the key.
+//
+// Names and file are durable with the run's first durable record (see flushSlots).
 func (f *Folder) Claim(run *Run, key string) (Claim, error) {
 	hash, id := KeyHash(key), string(run.id)
 	if run.built == "" || exists(f.claims, hash) {
@@ -119,12 +120,11 @@ func (f *Folder) Claim(run *Run, key string) (Claim, error) {
 	claim := run.claim
 	claim.Found, claim.Mine = true, true
 	run.claim = claim
-	return claim, f.flush(f.claims, "record.claim.flush")
+	return claim, nil
 }
 
 // taken tells who has the key that run is not the first to claim, and removes what was built in
-// vain. Where it is the same run, the run is what the other submit built, and its claim is durable
-// when taken returns.
+// vain. Where it is the same run, the run is what the other submit built.
 func (f *Folder) taken(run *Run, hash string) (Claim, error) {
 	if run.built != "" {
 		unlink(run.dir, run.built)
@@ -145,7 +145,7 @@ func (f *Folder) taken(run *Run, hash string) (Claim, error) {
 			return Claim{}, unreadable(f.runs.Name()+"/"+string(run.id), err)
 		}
 	}
-	return claim, f.flush(f.claims, "record.claim.flush")
+	return claim, nil
 }
 
 // sameRun refuses a run id that already belongs to another key or request.
@@ -250,7 +250,7 @@ func (f *Folder) claim(name string) (Claim, error) {
 		return Claim{}, unreadable(f.claims.Name()+"/"+name, err)
 	}
 	claim.Found = true
-	if id := string(claim.RunID); id != "" && id != name && !exists(f.claims, id) && !exists(f.runs, id+"/final") {
+	if id := string(claim.RunID); id != "" && id != name && !exists(f.claims, id) && !f.final(claim) {
 		if claim.Expired = exists(f.tombs, id); !claim.Expired {
 			return claim, f.nameAgain(name, id)
 		}

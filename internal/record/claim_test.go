@@ -101,8 +101,8 @@ func checkOneClaim(t *testing.T, f *Folder, key string) {
 		if _, _, err := run.Read(); !errors.Is(err, ErrNoRecord) {
 			t.Errorf("the claimed run: %v", err)
 		}
-		if entries, _ := names(run.dir); len(entries) != 2 {
-			t.Errorf("the run's folder has %v, want request and final.reserved", entries)
+		if entries, _ := names(run.dir); len(entries) != 3 {
+			t.Errorf("the run's folder has %v, want request, final.reserved and final.spare", entries)
 		}
 	}
 }

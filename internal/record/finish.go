@@ -3,6 +3,7 @@ package record
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -18,20 +19,17 @@ var errMoved = errors.New("the folder was moved or removed")
 // sets. It needs neither space nor an inode. ErrFinal if there is one already that an owner or an
 // heir wrote. For the holder of the lock alone, who may call it again where it failed.
 //
-//  1. The room reserved at launch is overwritten and flushed: the record is whole under a name
-//     that nobody reads.
-//  2. It gets its name, create-only.
-//  3. The folder is flushed, and the folder above unless Settle was. From here on the run is final.
-//  4. The indexes follow. They are not flushed: a reader of the final record mends them.
-//  5. The slots are cut off, unless they are damaged and therefore kept; this also tells whoever
+//  1. The room reserved at launch is overwritten and flushed: the record is whole and durable under
+//     a name that nobody reads in this boot.
+//  2. It gets its name, create-only. From here on the run is final. The name is not flushed: after a
+//     power failure that took it, the next boot gives it again (Folder.final).
+//  3. The indexes follow. They are not flushed: a reader of the final record mends them.
+//  4. The slots are cut off, unless they are damaged and therefore kept; this also tells whoever
 //     watches the record file.
 //
 // Where the run's folder does not take it (the work may have removed, moved or filled it), the record
 // is written into a slot, which has its room too, and flushed: it is as durable there, and final.
 func (r *Run) Finish(rec *longstop.Record, secret []byte) (raw []byte, err error) {
-	if raw = r.named; raw != nil {
-		return raw, r.settleFinal()
-	}
 	if err := r.mayWrite(rec, secret); err != nil {
 		return nil, err
 	}
@@ -50,25 +48,11 @@ func (r *Run) Finish(rec *longstop.Record, secret []byte) (raw []byte, err error
 	if err != nil {
 		return nil, err
 	}
-	r.named = raw
-	return raw, r.settleFinal()
-}
-
-// settleFinal does steps 3 to 5 of Finish.
-func (r *Run) settleFinal() error {
-	if err := r.f.flush(r.dir, "record.finish.flush"); err != nil {
-		return err
-	}
-	if err := r.Settle(); err != nil {
-		return err
-	}
-	fault.At("record.finish.durable")
-	r.named = nil
 	r.f.resolve(r.id)
 	if r.slots.damaged == nil {
 		r.lock.file.Truncate(headSize)
 	}
-	return nil
+	return raw, nil
 }
 
 // name does steps 1 and 2 of Finish.
@@ -89,7 +73,7 @@ func (r *Run) name(dir *os.File, rec *longstop.Record, secret []byte) (raw []byt
 		return nil, err
 	}
 	fault.At("record.finish.written")
-	if err := rename(dir, "final.reserved", "final"); err != nil {
+	if err := nameFinal(dir); err != nil {
 		return nil, err
 	}
 	r.sequence = rec.Sequence
@@ -97,9 +81,14 @@ func (r *Run) name(dir *os.File, rec *longstop.Record, secret []byte) (raw []byt
 	return raw, nil
 }
 
-// fillReserved overwrites the final record's room, made anew if it is gone, and flushes it.
+// fillReserved overwrites the final record's room, made anew if it is gone, and flushes it, with the
+// names that lead to it and to the run, as far as they are not known to be durable.
 func (r *Run) fillReserved(dir *os.File, data []byte) error {
-	room, err := openAt(dir, "final.reserved", unix.O_WRONLY|unix.O_CREAT)
+	room, err := openAt(dir, "final.reserved", unix.O_WRONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		r.settled, r.settling = false, nil
+		room, err = openAt(dir, "final.reserved", unix.O_WRONLY|unix.O_CREAT)
+	}
 	if err != nil {
 		return writeError(dir.Name(), err)
 	}
@@ -109,7 +98,48 @@ func (r *Run) fillReserved(dir *os.File, data []byte) error {
 	}
 	// What is left of the room is given back; a failure leaves it, which readers pass over.
 	room.Truncate(int64(len(data)))
-	return r.f.flushData(room, "record.finish.data")
+	if err := r.f.flushData(room, "record.finish.data"); err != nil {
+		return err
+	}
+	return r.settleAll(dir)
+}
+
+// settleAll makes durable what leads to the final record, where it is not.
+func (r *Run) settleAll(dir *os.File) error {
+	if r.settling != nil {
+		r.settled = <-r.settling == nil
+		r.settling = nil
+	}
+	if !r.settled {
+		if err := r.f.settle(dir); err != nil {
+			return err
+		}
+		r.settled = true
+	}
+	if r.claimed {
+		return nil
+	}
+	return r.flushSlots("record.finish.slot.flush")
+}
+
+// nameFinal gives the final record its name by giving up the second name of its room, which needs no
+// inode. The first stays: of what is renamed, a power failure may leave neither name. ErrFinal if
+// there is a final record.
+func nameFinal(dir *os.File) error {
+	if !sameEntry(dir, "final.reserved", "final.spare") {
+		unlink(dir, "final.spare")
+		if err := link(dir, "final.reserved", dir, "final.spare"); err != nil {
+			return err
+		}
+	}
+	return rename(dir, "final.spare", "final")
+}
+
+// sameEntry reports whether two names in dir are one file's.
+func sameEntry(dir *os.File, a, b string) bool {
+	var x, y unix.Stat_t
+	return unix.Fstatat(int(dir.Fd()), a, &x, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+		unix.Fstatat(int(dir.Fd()), b, &y, unix.AT_SYMLINK_NOFOLLOW) == nil && x.Ino == y.Ino && x.Dev == y.Dev
 }
 
 // rename gives a file a new name in its folder, create-only: ErrFinal if that is taken.

@@ -133,32 +133,32 @@ func TestARecordFileCutShortIsNoRecord(t *testing.T) {
 	}
 }
 
-// A final record that has its name and could not be made durable is not taken for durable: Finish is
-// called again until it is.
+// A final record that could not be made durable is none: Finish is called again until it is.
 func TestAFinalRecordThatCouldNotBeFlushed(t *testing.T) {
 	t.Parallel()
 	f := folder(t)
 	run := locked(t, f, "k")
 	defer run.Close()
 	last := longstop.Record{State: longstop.WorkloadFinished, Result: &longstop.Result{ExitCode: new(int)}}
-	runs := f.runs
+	runs, claims := f.runs, f.claims
 	closed, err := os.Open(f.Path("runs"))
 	must(t, err)
 	closed.Close()
-	f.runs = closed
-	raw, err := run.Finish(&last, []byte("secret"))
-	if err == nil || err == ErrFinal {
-		t.Fatalf("a folder that cannot be flushed: %v", err)
+	f.runs, f.claims = closed, closed // neither in its place, nor in the record file, can it be durable
+	for range 2 {
+		if _, err := run.Finish(&last, []byte("secret")); err == nil || err == ErrFinal {
+			t.Fatalf("folders that cannot be flushed: %v", err)
+		}
 	}
-	if _, err := run.Finish(&last, []byte("secret")); err == nil || err == ErrFinal {
-		t.Errorf("nor the second time: %v", err)
+	f.runs, f.claims = runs, claims
+	if run.Final() {
+		t.Error("it has its name, and was not flushed")
 	}
-	f.runs = runs
 	flushes := f.Flushes()
-	again, err := run.Finish(&last, []byte("secret"))
+	raw, err := run.Finish(&last, []byte("secret"))
 	must(t, err)
-	if !bytes.Equal(again, raw) || f.Flushes() == flushes {
-		t.Errorf("not flushed, or another record: %s, then %s", raw, again)
+	if read, _, err := run.Read(); !bytes.Equal(read, raw) || err != nil || f.Flushes() == flushes {
+		t.Errorf("not flushed, or another record: %s, then %s, %v", raw, read, err)
 	}
 	if _, err := run.Finish(&last, []byte("secret")); err != ErrFinal {
 		t.Errorf("once durable: %v", err)

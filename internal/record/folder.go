@@ -10,7 +10,7 @@
 //	claims/<key hash>    what a key has: the record file of its run (a hard link), or a void
 //	claims/<run>         the same record file under its run's name, until the run is collected
 //	runs/<run>/          request, stdin, stdout, stderr, evidence, progress, sockets …
-//	runs/<run>/final     the final record; final.reserved is its room until then
+//	runs/<run>/final     the final record; until then final.reserved and final.spare name its room
 //	unresolved/<run>     a link for each run without a final record: an index, rebuilt after a boot
 //	resolved.log         runs in the order of their final records, for listing by cursor
 //	tombs/<run>          the final record of a run that was removed after its retention
@@ -18,6 +18,9 @@
 //
 // A record file is its claim, then slots written in turn. Both names of it are in one folder, so
 // that one flush of that folder makes key and run durable together.
+//
+// What a power failure may leave half there is told from what is damaged by when the work may run:
+// only once a record of it is durable, and with that its claim and all names (leaveUnbegun).
 package record
 
 import (
@@ -243,6 +246,17 @@ func (f *Folder) flushData(file *os.File, point string) error {
 		_, err := retry(func() (int, error) { return 0, unix.Fdatasync(int(file.Fd())) })
 		return err
 	})
+}
+
+// beside flushes a folder, where that is wanted, while it does another flush. Disks take both at once.
+func (f *Folder) beside(wanted bool, dir *os.File, point string, other func() error) error {
+	if !wanted {
+		return other()
+	}
+	done := make(chan error, 1)
+	go func() { done <- f.flush(dir, point) }()
+	err := other()
+	return errors.Join(err, <-done)
 }
 
 func (f *Folder) flushBy(file *os.File, point string, sync func(*os.File) error) error {

@@ -209,14 +209,18 @@ func (f *Folder) reindex() error {
 	if err != nil {
 		return err
 	}
+	f.leaveUnbegun(entries)
 	logged, err := f.logged()
 	if err != nil {
 		return err
 	}
 	for _, name := range entries {
 		id, err := longstop.ParseRunID(name)
-		if err != nil {
+		if err != nil || !exists(f.claims, name) {
 			continue
+		}
+		if claim, err := f.claim(name); err == nil {
+			f.final(claim)
 		}
 		if (exists(f.runs, name+"/final") && logged[id]) || !f.claimed(id) {
 			unlink(f.unresolved, name)

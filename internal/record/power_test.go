@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -138,7 +139,7 @@ func mixBlocks(durable, now []byte, gone bool, pick func() bool) []byte {
 type story struct {
 	key      string
 	id       longstop.RunID
-	claimed  bool   // Claim returned
+	claimed  bool   // a durable record was written, and with it the claim
 	sequence uint64 // of the newest record whose flush returned
 	final    []byte // Finish returned
 	over     bool   // Collect returned: no list needs to have it
@@ -231,7 +232,10 @@ func newOutages(t *testing.T, f *Folder, s *story) *outages {
 	for range 8 {
 		o.picks = append(o.picks, func() bool { return random.IntN(2) == 0 })
 	}
+	var mu sync.Mutex // flushes that go on side by side are looked at one after the other
 	f.flushing = func(file *os.File, done bool) {
+		mu.Lock()
+		defer mu.Unlock()
 		if done {
 			o.disk.flush(file.Name())
 		}
@@ -264,7 +268,6 @@ func TestPowerLoss(t *testing.T) {
 	o.fail("after Build")
 	_, err = f.Claim(run, "k")
 	must(t, err)
-	s.claimed = true
 	o.fail("after Claim")
 	_, err = run.Lock()
 	must(t, err)
@@ -278,7 +281,7 @@ func TestPowerLoss(t *testing.T) {
 		_, err := run.Write(&rec, []byte("secret"), flush)
 		must(t, err)
 		if flush {
-			s.sequence = rec.Sequence
+			s.claimed, s.sequence = true, rec.Sequence
 		}
 		o.fail("after " + string(state))
 	}

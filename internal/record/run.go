@@ -24,8 +24,9 @@ type Run struct {
 	lock     *Lock
 	slots    slots  // for the holder of the lock
 	sequence uint64 // of the newest record, for the holder of the lock
-	settled  bool   // the run's folder is durable in runs
-	named    []byte // the final record, once it has its name and until it is durable
+	claimed  bool   // by what this process flushed, its names in claims are durable
+	settled  bool   // and its folder, with the final record's room
+	settling chan error
 }
 
 // ErrNoRun says that the folder has no such run, and no tombstone of it.
@@ -172,15 +173,17 @@ func (r *Run) folder() (*os.File, error) {
 	return dir, err
 }
 
-// Settle makes the run's folder durable under its name, off the path of anything: Finish does it
-// where nobody did, and then takes one flush more.
-func (r *Run) Settle() error {
-	if r.settled {
-		return nil
-	}
-	if err := r.f.flush(r.f.runs, "record.settle.flush"); err != nil {
+// Settle begins to make the run's folder durable with the room that is in it, beside whatever else is
+// done. Finish, which needs it, waits for it, and does it where nobody has.
+func (r *Run) Settle() {
+	dir, done := r.dir, make(chan error, 1)
+	r.settling = done
+	go func() { done <- r.f.settle(dir) }()
+}
+
+func (f *Folder) settle(dir *os.File) error {
+	if err := f.flush(dir, "record.settle.flush"); err != nil {
 		return err
 	}
-	r.settled = true
-	return nil
+	return f.flush(f.runs, "record.settle.flush")
 }

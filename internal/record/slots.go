@@ -72,11 +72,14 @@ func (r *Run) writeSlot(sealed []byte) error {
 	return nil
 }
 
-// flushSlots makes the newest record durable, and those before it.
+// flushSlots makes the newest record durable, and those before it; the first time also the names that
+// lead to them, at the same moment.
 func (r *Run) flushSlots(point string) error {
-	if err := r.f.flushData(r.slots.file, point); err != nil {
+	err := r.f.beside(!r.claimed, r.f.claims, "record.claim.flush", func() error { return r.f.flushData(r.slots.file, point) })
+	if err != nil {
 		return err
 	}
+	r.claimed = true
 	r.slots.durable = r.slots.newest
 	return nil
 }

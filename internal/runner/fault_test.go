@@ -125,7 +125,7 @@ func witness(w Window) longstop.WriterKind {
 	if w.Who != "owner" || w.Point == "owner.gate.started" { // another owner takes the run
 		return ""
 	}
-	for _, named := range []string{"record.finish.renamed", "record.finish.flush", "record.finish.durable", "owner.finished"} {
+	for _, named := range []string{"record.finish.renamed", "owner.finished"} {
 		if w.Point == named {
 			return longstop.WriterOwner
 		}

@@ -194,10 +194,8 @@ func firstRecord(sub wire.Submit, by longstop.Writer) longstop.Record {
 
 // start does steps 3 to 5 of launch.
 func (o *owner) start() (*custody, verdict) {
-	settled := make(chan struct{})
-	go func() { o.run.Settle(); close(settled) }() // beside the gate's start, which takes as long
+	o.run.Settle()
 	failure := o.placeGate()
-	<-settled
 	if failure != nil {
 		return nil, o.fail(failure)
 	}

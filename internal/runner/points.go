@@ -14,13 +14,11 @@ var Windows = []Window{
 	{"keeper.listening", "keeper", "the keeper has its lock and its socket"},
 	{"owner.gate.started", "owner", "a standby started its gate"},
 	{"record.build.filled", "keeper", "the run's folder is there but for its record file"},
-	{"record.build.flush", "keeper", "the record file is written, not durable"},
 	{"submit.built", "keeper", "the folder is complete; nothing leads to it"},
 	{"record.claim.named", "keeper", "the record file has its run's name"},
 	{"record.claim.indexed", "keeper", "the run is in the index of unresolved ones"},
 	{"record.claim.linked", "keeper", "the key has the run"},
-	{"record.claim.flush", "keeper", "the same, not durable yet"},
-	{"submit.claimed", "keeper", "the run is accepted, durably"},
+	{"submit.claimed", "keeper", "the run has its key"},
 	{"submit.assigned", "keeper", "an owner has it"},
 	{"owner.assigned", "owner", "the same, as the owner sees it"},
 	{"owner.locked", "owner", "the owner has the run's lock"},
@@ -43,8 +41,6 @@ var Windows = []Window{
 	{"record.finish.start", "owner", "the final record is made"},
 	{"record.finish.written", "owner", "it is durable in its reserved room"},
 	{"record.finish.renamed", "owner", "it has its name"},
-	{"record.finish.flush", "owner", "the same, not durable yet"},
-	{"record.finish.durable", "owner", "it is final; the indexes do not know yet"},
 	{"owner.finished", "owner", "all is done but to go"},
 }
 
