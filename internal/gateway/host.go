@@ -228,7 +228,7 @@ func (h *host) store(entry *journal.Entry) {
 	row.Seen = h.seen()
 	h.mu.Unlock()
 	h.g.store.Update(context.WithoutCancel(h.ctx), func(tx *sqlite.Tx) error {
-		if _, err := tx.Host(row.Name); err != nil {
+		if err := tx.Enrolled(row.Name); err != nil {
 			return err // removed meanwhile
 		}
 		if entry != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"time"
 
@@ -46,6 +47,7 @@ func (g *Gateway) Run(ctx context.Context, req longstop.RunRequest, peer longsto
 	}
 	if !existing {
 		g.goes(l.run)
+		runtime.Gosched() // the host is told before anybody here is
 	}
 	a, err = g.await(ctx, a, told.Note, func(a longstop.Action, changed bool) bool {
 		if changed && told.Action != nil {
@@ -108,6 +110,7 @@ type launching struct {
 	last chan struct{}   // told when the run's final record was pushed before the answer was applied
 
 	id     longstop.ActionID
+	made   longstop.Action // as it was made: what it is never changes
 	secret []byte
 	warm   *channel // live when the action was made: then the intent was journalled with it
 	submit wire.Submit
@@ -148,7 +151,7 @@ func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.
 		a.SessionID = longstop.NewSessionID(now.Time)
 	}
 	a.EffectToken = "eff_" + strings.TrimPrefix(string(a.RunID), "run_") // of the first attempt, kept by retries
-	l.id, l.secret = a.ID, make([]byte, 32)
+	l.id, l.made, l.secret = a.ID, a, make([]byte, 32)
 	rand.Read(l.secret)
 	if l.want.stdin == "" {
 		l.warm = l.h.current()
@@ -184,7 +187,7 @@ func (l *launching) put(ctx context.Context, d *draft) (existing *longstop.Actio
 		if existing = holder; holder != nil {
 			return nil
 		}
-		if _, err := tx.Host(l.h.name); err != nil {
+		if err := tx.Enrolled(l.h.name); err != nil {
 			return err // removed meanwhile: nobody would ask what became of it
 		}
 		return l.g.write(tx, d)

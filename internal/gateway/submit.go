@@ -158,8 +158,12 @@ func (l *launching) settle(c carried, first bool) {
 	raw := sqlite.Raw{Kind: "submit_answer", Bytes: c.reply.raw}
 	var answer wire.SubmitAnswer
 	err := c.reply.read(&answer)
-	if err == nil && !isFinal(answer.Record) {
-		l.gather()
+	var seen examined
+	var bad error
+	if err == nil {
+		if seen, bad = examine(&l.made, l.secret, answer.Record); !isFinal(answer.Record) {
+			l.gather()
+		}
 	}
 	var applied []byte // the record that the facts rest on now
 	_, lost := l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
@@ -167,9 +171,8 @@ func (l *launching) settle(c carried, first bool) {
 		if err != nil {
 			return l.refused(d, err, first, raw)
 		}
-		seen, err := examine(&d.Action, l.secret, answer.Record)
-		if err != nil {
-			return l.unreadable(d, answer, err, raw)
+		if bad != nil {
+			return l.unreadable(d, answer, bad, raw)
 		}
 		sighting := lifecycle.Sighting{At: d.at, By: l.h.by(), Signed: seen.signed}
 		changed, contradiction := lifecycle.Observe(&d.Action, seen.record, sighting)

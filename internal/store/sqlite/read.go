@@ -78,13 +78,17 @@ func scanAction(r row) (*longstop.Action, error) {
 	return a, nil
 }
 
+func hostUnknown(name string) error {
+	return &longstop.Error{Code: longstop.CodeHostUnknown, Message: fmt.Sprintf("no host %q is enrolled", name),
+		Hint: "longstop host add " + name}
+}
+
 func scanHost(name string, r row) (*Host, error) {
 	var h Host
 	var data []byte
 	var unresolved int
 	if err := r.Scan(&data, &h.MaxSessions, &unresolved); errors.Is(err, sql.ErrNoRows) {
-		return nil, &longstop.Error{Code: longstop.CodeHostUnknown, Message: fmt.Sprintf("no host %q is enrolled", name),
-			Hint: "longstop host add " + name}
+		return nil, hostUnknown(name)
 	} else if err != nil {
 		return nil, fmt.Errorf("read host %s: %w", name, err)
 	}

@@ -19,7 +19,8 @@ type statements struct {
 	updateActionIndexed        *sql.Stmt
 	putSecret                  *sql.Stmt
 	actionByID, actionByKey    *sql.Stmt
-	putHost, deleteHost, host  *sql.Stmt
+	putHost, deleteHost        *sql.Stmt
+	host, isEnrolled           *sql.Stmt
 }
 
 func (s *statements) all() map[**sql.Stmt]string {
@@ -51,6 +52,7 @@ func (s *statements) all() map[**sql.Stmt]string {
 			ON CONFLICT (name) DO UPDATE SET max_sessions = excluded.max_sessions, json = excluded.json`,
 		&s.deleteHost: `DELETE FROM hosts WHERE name = ?`,
 		&s.host:       selectHost + `WHERE name = ?`,
+		&s.isEnrolled: `SELECT EXISTS (SELECT 1 FROM hosts WHERE name = ?)`,
 	}
 }
 

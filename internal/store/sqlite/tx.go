@@ -187,6 +187,18 @@ func (tx *Tx) Host(name string) (*Host, error) {
 	return scanHost(name, tx.store.stmt.host.QueryRow(name))
 }
 
+// Enrolled returns longstop.CodeHostUnknown unless such a host is enrolled.
+func (tx *Tx) Enrolled(name string) error {
+	var there bool
+	if err := tx.store.stmt.isEnrolled.QueryRow(name).Scan(&there); err != nil {
+		return fmt.Errorf("look for host %s: %w", name, err)
+	}
+	if !there {
+		return hostUnknown(name)
+	}
+	return nil
+}
+
 // DeleteHost takes a host out. Its actions stay.
 func (tx *Tx) DeleteHost(name string) error {
 	tx.wrote = true
