@@ -10,3 +10,6 @@ func At(point string) {}
 
 // Flush passes a flush, just before it.
 func Flush(point string) {}
+
+// Planned is what a process that can call nothing should do at a point: 'k'ill, 's'top or 'd'elay.
+func Planned(point string) (kind, ms int64) { return 0, 0 }

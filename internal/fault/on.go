@@ -17,8 +17,9 @@ const Enabled = true
 
 // plan is one entry of LONGSTOP_FAULT.
 type plan struct {
-	pass int // the pass that it happens at, from 1
-	act  func()
+	pass     int // the pass that it happens at, from 1
+	act      func()
+	kind, ms int64 // the same, for Planned
 }
 
 var plans, planError = parse(os.Getenv("LONGSTOP_FAULT"))
@@ -48,6 +49,7 @@ func parse(list string) (map[string][]plan, error) {
 			p.pass = n
 		}
 		act, arg, _ := strings.Cut(what, ":")
+		p.kind = int64((act + " ")[0])
 		switch act {
 		case "kill":
 			p.act = func() { syscall.Kill(os.Getpid(), syscall.SIGKILL); select {} }
@@ -58,6 +60,7 @@ func parse(list string) (map[string][]plan, error) {
 			if err != nil {
 				return nil, fmt.Errorf("LONGSTOP_FAULT: %q: want delay:ms", entry)
 			}
+			p.ms = int64(ms)
 			p.act = func() { time.Sleep(time.Duration(ms) * time.Millisecond) }
 		default:
 			return nil, fmt.Errorf("LONGSTOP_FAULT: %q: want kill, stop or delay:ms", entry)
@@ -99,4 +102,17 @@ func Flush(point string) {
 		time.Sleep(time.Duration(ms) * time.Millisecond)
 	}
 	At(point)
+}
+
+// Planned is what a process that can call nothing should do at a point: 'k'ill, 's'top or 'd'elay. It
+// is planned for all, or for gates, which are such processes, in LONGSTOP_FAULT_GATE.
+func Planned(point string) (kind, ms int64) {
+	gates, err := parse(os.Getenv("LONGSTOP_FAULT_GATE"))
+	if err != nil {
+		panic(err)
+	}
+	for _, p := range append(plans[point], gates[point]...) {
+		return p.kind, p.ms
+	}
+	return 0, 0
 }

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,23 +14,13 @@ import (
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/boundary"
 	"github.com/longstop/longstop/internal/fault"
+	"github.com/longstop/longstop/internal/gate"
 )
 
 // birth is a workload behind its gate, as its owner sees it.
 type birth struct {
 	stream *link
 	stat   boundary.Stat
-}
-
-// startGate starts a gate that is yet to be told what it becomes. Its own descriptors 0 to 2 are
-// nothing; its others it gets with the plan.
-func startGate(reaper *boundary.Reaper) (*birth, error) {
-	stream, id, err := startServant(reaper, "gate")
-	if err != nil {
-		return nil, err
-	}
-	fault.At("owner.gate.started")
-	return &birth{stream: stream, stat: boundary.Stat{Identity: id}}, nil
 }
 
 // startServant starts this program as another of ours, in a session of its own. Its descriptor 3 is the
@@ -60,12 +51,8 @@ func startServant(reaper *boundary.Reaper, who string) (*link, boundary.Identity
 	return stream, id, nil
 }
 
-// placeGate gives the gate its plan and descriptors, waits for it to be in place, and looks whether
-// it is.
+// placeGate makes the gate, waits for it to be in place, and looks whether it is.
 func (o *owner) placeGate() *longstop.LaunchError {
-	if o.gateError != nil {
-		return launchError("gate", "", o.gateError)
-	}
 	p, failure := o.plan()
 	if failure != nil {
 		return failure
@@ -74,48 +61,42 @@ func (o *owner) placeGate() *longstop.LaunchError {
 	if failure != nil {
 		return failure
 	}
-	defer func() {
-		for _, f := range files {
-			f.Close()
-		}
-	}()
-	err := o.gate.stream.send(p, int(files[0].Fd()), int(files[1].Fd()), int(files[2].Fd()), o.report)
+	for i, f := range files {
+		defer f.Close()
+		p.Files[i] = int(f.Fd())
+	}
+	stream, theirs, err := pair()
 	if err != nil {
 		return launchError("gate", "", err)
 	}
+	id, err := o.reaper.Start(func() (int, error) { return gate.Start(p, int(theirs.Fd()), o.report) })
+	theirs.Close()
+	if err != nil {
+		stream.close()
+		if failed := (*gate.Failure)(nil); errors.As(err, &failed) {
+			return failureOf(failed)
+		}
+		return launchError("gate", "", err)
+	}
+	o.gate = &birth{stream: stream, stat: boundary.Stat{Identity: id}}
+	fault.At("owner.gate.started")
 	if _, failure := o.gate.heed(o.report); failure != nil {
 		return failure
 	}
 	fault.At("owner.gate.ready")
-	return o.gate.verify(p, files)
+	return o.gate.verify()
 }
 
 // verify looks at the gate from outside: it must be our own child, leader of its own session and
-// group, in the folder and with the descriptors that it was given.
-func (b *birth) verify(p plan, files [3]*os.File) *longstop.LaunchError {
+// group. That its folder and descriptors are what it was given is the kernel's answer to itself.
+func (b *birth) verify() *longstop.LaunchError {
 	pid := b.stat.PID
 	s, err := boundary.Look(pid)
 	if err != nil || s.Identity != b.stat.Identity || s.PPID != os.Getpid() || s.SID != pid || s.PGID != pid {
 		return &longstop.LaunchError{Step: "gate", Message: fmt.Sprintf("it is not where it was put: %+v", s)}
 	}
-	proc := "/proc/" + strconv.Itoa(pid)
-	if !sameFile(proc+"/cwd", string(p.Dir)) {
-		return &longstop.LaunchError{Step: "gate", Path: string(p.Dir), Message: "it is not in the folder that was asked for"}
-	}
-	for fd, file := range files {
-		if !sameFile(proc+"/fd/"+strconv.Itoa(fd), "/proc/self/fd/"+strconv.Itoa(int(file.Fd()))) {
-			return &longstop.LaunchError{Step: "gate", Message: fmt.Sprintf("its descriptor %d is not the one it was given", fd)}
-		}
-	}
 	b.stat = s
 	return nil
-}
-
-// sameFile reports whether two paths lead to one file or folder.
-func sameFile(a, b string) bool {
-	x, errX := os.Stat(a)
-	y, errY := os.Stat(b)
-	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
 // heed waits for the gate to say something. Ended: it said nothing, and its end of the stream is
@@ -123,11 +104,11 @@ func sameFile(a, b string) bool {
 func (b *birth) heed(report int) (ended bool, failure *longstop.LaunchError) {
 	var said [1]byte
 	_, err := io.ReadFull(b.stream.file, said[:])
-	state, failure := readReport(report)
-	if state == gateFailed {
-		return false, failure
+	state, failed := gate.ReadReport(report)
+	if state == gate.Failed {
+		return false, failureOf(failed)
 	}
-	if err != nil && state < gateOpened {
+	if err != nil && state < gate.Opened {
 		return true, &longstop.LaunchError{Step: "gate", Message: "the process that was to become the work died before it was let through"}
 	}
 	return err != nil, nil
@@ -152,40 +133,55 @@ func (b *birth) open(report int) *longstop.LaunchError {
 	}
 }
 
+// failureOf puts what a gate said of itself into a record's words.
+func failureOf(f *gate.Failure) *longstop.LaunchError { return launchError(f.Step, f.Path, f.Errno) }
+
+func launchError(step, path string, err error) *longstop.LaunchError {
+	e := &longstop.LaunchError{Step: step, Path: path, Errno: boundary.Errno(err), Message: err.Error()}
+	if path != "" {
+		e.Message = path + ": " + err.Error()
+	}
+	return e
+}
+
+const shell = "/bin/sh"
+
 // plan is what the gate becomes.
-func (o *owner) plan() (plan, *longstop.LaunchError) {
+func (o *owner) plan() (gate.Plan, *longstop.LaunchError) {
 	req := o.given.Submit.Request
-	p := plan{Env: workEnv(o.given, o.run), Dir: []byte(req.Cwd), Umask: o.given.Login.Umask, Limits: req.Limits}
+	p := gate.Plan{Env: workEnv(o.given, o.run), Dir: req.Cwd, Umask: o.given.Login.Umask, Cgroup: -1}
 	if req.Cwd == "" {
-		p.Dir = []byte(o.given.Login.Dir)
+		p.Dir = o.given.Login.Dir
+	}
+	var failure *longstop.LaunchError
+	if p.Limits, failure = limitsOf(req.Limits); failure != nil {
+		return p, failure
 	}
 	switch {
 	case req.Script != "":
-		argv, failure := o.scriptArgv()
-		p.Argv = argv
-		return p, failure
+		p.Argv, failure = o.scriptArgv()
 	case req.ArgvB64 != nil:
-		p.Argv = req.ArgvB64
-	default:
-		for _, word := range req.Argv {
-			p.Argv = append(p.Argv, []byte(word))
+		for _, word := range req.ArgvB64 {
+			p.Argv = append(p.Argv, string(word))
 		}
+	default:
+		p.Argv = req.Argv
 	}
-	return p, nil
+	return p, failure
 }
 
 // longScript is how long a script may be as an argument: one is limited to 128 KiB (execve(2)).
 const longScript = 100 << 10
 
 // scriptArgv gives the script to the shell: as an argument, or as a file where that is too long.
-func (o *owner) scriptArgv() ([][]byte, *longstop.LaunchError) {
+func (o *owner) scriptArgv() ([]string, *longstop.LaunchError) {
 	req := o.given.Submit.Request
-	argv := [][]byte{[]byte(shell)}
+	argv := []string{shell}
 	if req.StrictShell {
-		argv = append(argv, []byte("-e"), []byte("-o"), []byte("pipefail"))
+		argv = append(argv, "-e", "-o", "pipefail")
 	}
 	if len(req.Script) <= longScript {
-		return append(argv, []byte("-c"), []byte(req.Script)), nil
+		return append(argv, "-c", req.Script), nil
 	}
 	file, err := o.run.File("script", unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC)
 	if err != nil {
@@ -195,7 +191,7 @@ func (o *owner) scriptArgv() ([][]byte, *longstop.LaunchError) {
 	if _, err := file.WriteString(req.Script); err != nil {
 		return nil, launchError("script", file.Name(), err)
 	}
-	return append(argv, []byte(o.run.Path("script"))), nil
+	return append(argv, o.run.Path("script")), nil
 }
 
 // descriptors are the workload's 0, 1 and 2.
@@ -227,6 +223,9 @@ func (o *owner) descriptors() ([3]*os.File, *longstop.LaunchError) {
 // been meant for another run's work. One thread's worth of Go is enough for each, and small.
 func servantEnv(who string) []string {
 	env := []string{"GOTRACEBACK=single", "GOMAXPROCS=1"}
+	if who == "owner" {
+		env = append(env, openFilesEnv+"="+strconv.FormatUint(loginOpenFiles(), 10))
+	}
 	if fault.Enabled {
 		env = append(env, faultEnv(who)...)
 	}

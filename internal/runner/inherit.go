@@ -12,6 +12,7 @@ import (
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/boundary"
 	"github.com/longstop/longstop/internal/fault"
+	"github.com/longstop/longstop/internal/gate"
 	"github.com/longstop/longstop/internal/record"
 	"github.com/longstop/longstop/internal/wire"
 )
@@ -300,11 +301,11 @@ func (k *keeper) heir(w *ward, run *record.Run, rec longstop.Record) (*custody, 
 
 // gateOf tells from a gate's report whether the work was let through.
 func gateOf(report int) (bool, *longstop.LaunchError) {
-	switch state, failure := readReport(report); state {
-	case gateOpened:
+	switch state, failure := gate.ReadReport(report); state {
+	case gate.Opened:
 		return true, nil
-	case gateFailed:
-		return false, failure
+	case gate.Failed:
+		return false, failureOf(failure)
 	}
 	return false, &longstop.LaunchError{Step: "owner", Message: "the owner died before it opened the gate: nothing of the work ran"}
 }

@@ -74,6 +74,7 @@ func RunKeeper(args []string) int {
 		return exitNoAnswer // another keeper is there, or on its way out: whoever asked tries again
 	}
 	defer lock.Unlock()
+	loginOpenFiles() // while nobody else waits for children
 	k := &keeper{folder: folder, reaper: &boundary.Reaper{}, flights: map[string]*flight{}, standbys: map[boundary.Identity]*ward{}, wards: map[longstop.RunID]*ward{},
 		adopted: map[boundary.Identity]*child{}, custody: map[longstop.RunID]*custody{}, vigils: map[longstop.RunID]bool{},
 		seen: map[longstop.RunID][]boundary.Stat{}, stirred: make(chan struct{}, 1), ended: make(chan os.Signal, 1)}

@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// The test binary is also keeper, owner and gate: they are started as /proc/self/exe.
+// The test binary is also keeper and owner: they are started as /proc/self/exe.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case "keeper", "owner", "gate", "serve", "version":
+		case "keeper", "owner", "serve", "version":
 			os.Exit(Main(os.Args[1:]))
 		}
 	}

@@ -60,7 +60,6 @@ func RunOwner([]string) int {
 		return exitNoAnswer
 	}
 	o := &owner{reaper: &boundary.Reaper{}}
-	o.gate, o.gateError = startGate(o.reaper)
 	o.warm()
 	if err := o.receive(keeper); err != nil {
 		return exitNoAnswer // the keeper went, or needs no owner
@@ -83,7 +82,6 @@ func RunOwner([]string) int {
 func (o *owner) warm() {
 	wire.Tolerant([]byte("{}"), &assignment{})
 	wire.Tolerant(wire.Sign(longstop.Record{Main: &longstop.Main{}}, []byte("warm")), &longstop.Record{})
-	json.Marshal(plan{})
 	json.Marshal(verdict{})
 }
 
@@ -122,8 +120,7 @@ type owner struct {
 	inputs  [2]int // writing ends
 	report  int
 
-	gate      *birth
-	gateError error
+	gate *birth
 
 	run    *record.Run
 	rec    longstop.Record
@@ -199,23 +196,22 @@ func (o *owner) start() (*custody, verdict) {
 	if failure != nil {
 		return nil, o.fail(failure)
 	}
-	gate := o.gate
 	if boundary.BootNow() > o.given.Submit.NotAfter {
-		gate.stream.close()
+		o.gate.stream.close()
 		return nil, o.fail(&longstop.LaunchError{Step: "not_after", Message: "the time in which it might start has passed"})
 	}
 	o.rec.State = longstop.WorkloadRunning
-	o.rec.StartedAt, o.rec.Main = longstop.At(time.Now()), gate.identity()
+	o.rec.StartedAt, o.rec.Main = longstop.At(time.Now()), o.gate.identity()
 	one, empty := 1, false
 	o.rec.Boundary.Processes, o.rec.Boundary.Empty = &one, &empty
 	o.rec.At, o.rec.BootAt = longstop.At(time.Now()), boundary.BootNow()
 	raw, err := o.run.Write(&o.rec, o.given.Submit.Secret, true)
 	if err != nil {
-		gate.stream.close()
+		o.gate.stream.close()
 		return nil, o.fail(launchError("record", "", err))
 	}
 	fault.At("owner.running")
-	if failure := gate.open(o.report); failure != nil {
+	if failure := o.gate.open(o.report); failure != nil {
 		return nil, o.fail(failure)
 	}
 	unix.Close(o.report)
@@ -356,7 +352,7 @@ func pids(stats []boundary.Stat) []int {
 }
 
 // workEnv is the environment of the workload: the login's, then the request's, then ours.
-func workEnv(given assignment, run *record.Run) [][]byte {
+func workEnv(given assignment, run *record.Run) []string {
 	sub := given.Submit
 	ours := []struct{ name, value string }{
 		{boundary.RunMark, string(sub.RunID)},
@@ -366,22 +362,22 @@ func workEnv(given assignment, run *record.Run) [][]byte {
 		{"LONGSTOP_PROGRESS", run.Path("progress")},
 	}
 	set := map[string]bool{}
-	var env [][]byte
-	add := func(name string, value []byte) {
+	var env []string
+	add := func(name, value string) {
 		if !set[name] {
 			set[name] = true
-			env = append(env, append([]byte(name+"="), value...))
+			env = append(env, name+"="+value)
 		}
 	}
 	for _, v := range ours {
-		add(v.name, []byte(v.value))
+		add(v.name, v.value)
 	}
 	for name, value := range sub.EnvValues {
-		add(name, value)
+		add(name, string(value))
 	}
 	for _, entry := range given.Login.Environ {
 		if name, value, ok := strings.Cut(string(entry), "="); ok && name != "" {
-			add(name, []byte(value))
+			add(name, value)
 		}
 	}
 	return env

@@ -12,7 +12,6 @@ type Window struct {
 // passed. Record's own are among them.
 var Windows = []Window{
 	{"keeper.listening", "keeper", "the keeper has its lock and its socket"},
-	{"owner.gate.started", "owner", "a standby started its gate"},
 	{"record.build.filled", "keeper", "the run's folder is there but for its record file"},
 	{"submit.built", "keeper", "the folder is complete; nothing leads to it"},
 	{"record.claim.named", "keeper", "the record file has its run's name"},
@@ -24,7 +23,8 @@ var Windows = []Window{
 	{"owner.locked", "owner", "the owner has the run's lock"},
 	{"record.write.starting", "owner", "it found nothing begun"},
 	{"owner.starting", "owner", "starting is written"},
-	{"gate.planned", "gate", "the gate has its plan"},
+	{"owner.gate.started", "owner", "the gate is born"},
+	{"gate.planned", "gate", "the same, as the gate sees it"},
 	{"gate.ready", "gate", "the gate is in place"},
 	{"owner.gate.ready", "owner", "the gate said so"},
 	{"record.write.running", "owner", "the gate was verified"},

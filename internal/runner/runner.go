@@ -52,8 +52,6 @@ func Main(args []string) int {
 		return RunKeeper(args[1:])
 	case "owner":
 		return RunOwner(args[1:])
-	case "gate":
-		return RunGate(args[1:])
 	}
 	if len(args) > 1 {
 		os.Stderr.WriteString("longstop-runner: " + args[0] + " takes no arguments\n\n" + usage)

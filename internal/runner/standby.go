@@ -9,16 +9,15 @@ import (
 	"github.com/longstop/longstop/internal/boundary"
 )
 
-// A standby is an owner without a run. Two processes have to start for a launch, the owner and its
-// gate; they do while a keeper puts the run on disk and claims its key, or before: after a launch the
-// keeper has the next owner started, in case another run follows soon.
+// A standby is an owner without a run. An owner has to start for a launch; it does while a keeper puts
+// the run on disk and claims its key, or before: after a launch the keeper has the next owner started,
+// in case another run follows soon.
 
 const (
-	// spareFor is how long an owner is kept that no run came for. Its gate, which becomes the work,
-	// has been there for as long, by ps(1).
+	// spareFor is how long an owner is kept that no run came for.
 	spareFor = 10 * time.Second
 	// spareAfter is how long a launch is left alone before a spare is started, unless it is over by
-	// then: two processes that start would take from the work its first moments.
+	// then: a process that starts would take from the work its first moments.
 	spareAfter = 25 * time.Millisecond
 )
 
@@ -90,8 +89,7 @@ func (k *keeper) startOwner() (*ward, error) {
 	return w, nil
 }
 
-// standbyEnded takes note that an owner without a run ended. Its gate, if it had one, goes by
-// itself, and meanwhile is the keeper's child and no run's.
+// standbyEnded takes note that an owner without a run ended.
 func (k *keeper) standbyEnded(id boundary.Identity) bool {
 	w := k.standbys[id]
 	if w == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/boundary"
 	"github.com/longstop/longstop/internal/fault"
+	"github.com/longstop/longstop/internal/gate"
 	"github.com/longstop/longstop/internal/record"
 	"github.com/longstop/longstop/internal/wire"
 )
@@ -194,9 +195,9 @@ func (k *keeper) assign(w *ward, sub wire.Submit, from login) error {
 		w.outputs[i], inputs[i] = read, write
 		defer unix.Close(write)
 	}
-	report, err := newReport()
+	report, err := gate.NewReport()
 	if err != nil {
-		return fmt.Errorf("make the gate's report: %w", err)
+		return err
 	}
 	k.mu.Lock()
 	w.id, w.secret, w.report = sub.RunID, sub.Secret, report

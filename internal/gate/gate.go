@@ -1,0 +1,248 @@
+// Package gate makes the process that becomes a run's work: a child in its final session, group,
+// cgroup, folder, limits and descriptors, which waits for one byte and then executes. Whoever made
+// it can write down who it is before anything of the work runs; if its maker dies first, the gate
+// sees the end of its stream and goes.
+//
+// The child is a copy of its maker, not a start of its own (child.go): it costs a fork instead of a
+// program's start, and nothing that can fail stands between it and the work. What it did is kept in
+// a page of shared memory, the report, which outlives it and its maker, and which keepers read too.
+package gate
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/longstop/longstop/internal/fault"
+)
+
+// Plan is what a gate becomes. Arguments, values and paths are bytes that need not be UTF-8.
+type Plan struct {
+	Argv   []string
+	Env    []string // of the work; PATH in it is searched
+	Dir    string
+	Umask  int
+	Files  [3]int // descriptors of this process that become 0, 1 and 2; all above 3
+	Limits []Limit
+	Cgroup int // descriptor of the cgroup it is born into, or -1
+}
+
+// Limit is a resource limit of the work alone: the gate has its maker's until it executes.
+type Limit struct {
+	Name     string // for whoever reads that it could not be set
+	Resource int
+	unix.Rlimit
+}
+
+// Failure is why a gate did not become the work.
+type Failure struct {
+	Step  string // "gate", "chdir", "limits", "exec"
+	Path  string // the folder, limit or file, if there is one
+	Errno unix.Errno
+}
+
+func (f *Failure) Error() string {
+	if f.Path == "" {
+		return f.Step + ": " + f.Errno.Error()
+	}
+	return f.Step + ": " + f.Path + ": " + f.Errno.Error()
+}
+
+// State is how far a gate has come. What is not Opened ran nothing of the work.
+type State uint32
+
+const (
+	Made   State = iota // nothing said yet
+	Ready               // in place, waiting for the byte
+	Never               // the stream ended before the byte; it went, and nothing ran
+	Failed              // it could not be put in place, or exec failed; nothing ran
+	Opened              // the byte came: from here on the work may run
+)
+
+// The report: the state, a step, an errno, the number of a text, and then the texts, each ended by a
+// zero byte. The maker writes the texts, the child the rest; the state is written last.
+const (
+	reportSize  = 64 << 10 // room for every path that a search may name; what is not touched takes none
+	reportTexts = 16
+)
+
+var steps = [...]string{stepGate: "gate", stepChdir: "chdir", stepLimits: "limits", stepExec: "exec"}
+
+const (
+	stepGate = iota
+	stepChdir
+	stepLimits
+	stepExec
+)
+
+// NewReport makes a report's memory. Its descriptor is closed on exec, and so never the work's.
+func NewReport() (fd int, err error) {
+	fd, err = unix.MemfdCreate("longstop-gate", unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("make a gate's report: %w", err)
+	}
+	if err := unix.Ftruncate(fd, reportSize); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("make a gate's report: %w", err)
+	}
+	return fd, nil
+}
+
+// ReadReport reads a report. A state that is read holds; it never goes back.
+func ReadReport(fd int) (State, *Failure) {
+	var head [reportTexts]byte
+	if n, err := unix.Pread(fd, head[:], 0); err != nil || n != len(head) {
+		return Made, nil
+	}
+	word := func(i int) uint32 { return binary.NativeEndian.Uint32(head[4*i:]) }
+	state := State(word(0))
+	if state != Failed {
+		return state, nil
+	}
+	failure := &Failure{Errno: unix.Errno(word(2)), Step: steps[min(int(word(1)), len(steps)-1)]}
+	texts := make([]byte, reportSize-reportTexts)
+	n, _ := unix.Pread(fd, texts, reportTexts)
+	if all := strings.SplitN(string(texts[:max(n, 0)]), "\x00", int(word(3))+2); int(word(3)) < len(all) {
+		failure.Path = all[word(3)]
+	}
+	return state, failure
+}
+
+// Start makes a gate. Its end of the stream is the descriptor stream: it writes one byte for each
+// change of the report, and waits for one; both ends closed on exec, the maker's must be the only
+// other one. The child is waited for like any other. A plan that can be none is a *Failure.
+func Start(p Plan, stream, report int) (pid int, err error) {
+	page, err := unix.Mmap(report, 0, reportSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return 0, fmt.Errorf("map the gate's report: %w", err)
+	}
+	defer unix.Munmap(page)
+	c, keep, err := compile(p, page)
+	if err != nil {
+		return 0, err
+	}
+	c.stream = uintptr(stream)
+	syscall.ForkLock.Lock()
+	child, errno := c.fork()
+	syscall.ForkLock.Unlock()
+	runtime.KeepAlive(keep)
+	if errno != 0 {
+		return 0, os.NewSyscallError("clone", errno)
+	}
+	return int(child), nil
+}
+
+// compile lays out everything that the child needs, so that it needs nothing but system calls. What
+// keep holds must live until the child is made.
+func compile(p Plan, page []byte) (c *child, keep any, err error) {
+	if err := p.check(); err != nil {
+		return nil, nil, err
+	}
+	var memory [][]byte
+	text := func(s string) uintptr {
+		b := append([]byte(s), 0)
+		memory = append(memory, b)
+		return uintptr(unsafe.Pointer(&b[0]))
+	}
+	vector := func(words []string) []uintptr {
+		all := make([]uintptr, len(words), len(words)+1)
+		for i, word := range words {
+			all[i] = text(word)
+		}
+		return append(all, 0)
+	}
+	c = &child{state: (*[4]uint32)(unsafe.Pointer(&page[0])), umask: uintptr(p.Umask), cgroup: uint64(p.Cgroup), inCgroup: p.Cgroup >= 0, maxFD: highest()}
+	for i, fd := range p.Files {
+		c.files[i] = uintptr(fd)
+	}
+	c.argv, c.env, c.dir = vector(p.Argv), vector(p.Env), text(p.Dir)
+	texts := []string{"", p.Dir}
+	for _, limit := range p.Limits {
+		c.limits = append(c.limits, rlimit{uintptr(limit.Resource), limit.Rlimit, uint32(len(texts))})
+		texts = append(texts, limit.Name)
+	}
+	c.shell, c.shellArgv = text(shell), append([]uintptr{text("sh"), 0}, c.argv[min(1, len(c.argv)-1):]...)
+	for _, path := range candidates(p) {
+		c.paths = append(c.paths, candidate{text(path), uint32(len(texts))})
+		texts = append(texts, path)
+	}
+	c.command = uint32(len(texts))
+	if len(p.Argv) > 0 {
+		texts = append(texts, p.Argv[0])
+	}
+	// What has no room is not named.
+	copy(page[reportTexts:len(page)-1], strings.Join(texts, "\x00")+"\x00")
+	if fault.Enabled {
+		for i, point := range points {
+			c.faults[i].kind, c.faults[i].ms = fault.Planned(point)
+		}
+	}
+	return c, memory, nil
+}
+
+// check refuses a zero byte, which no word of a program can hold.
+func (p Plan) check() error {
+	zero := func(word string) bool { return strings.IndexByte(word, 0) >= 0 }
+	switch {
+	case zero(p.Dir):
+		return &Failure{Step: steps[stepChdir], Errno: unix.EINVAL}
+	case slices.ContainsFunc(p.Argv, zero), slices.ContainsFunc(p.Env, zero):
+		return &Failure{Step: steps[stepExec], Errno: unix.EINVAL}
+	}
+	return nil
+}
+
+// candidates are the files to try, as execvp(3) does.
+func candidates(p Plan) []string {
+	if len(p.Argv) == 0 || p.Argv[0] == "" {
+		return nil
+	}
+	if strings.Contains(p.Argv[0], "/") {
+		return p.Argv[:1]
+	}
+	var paths []string
+	for _, dir := range strings.Split(searchPath(p.Env), ":") {
+		if dir == "" {
+			dir = "."
+		}
+		paths = append(paths, dir+"/"+p.Argv[0])
+	}
+	return paths
+}
+
+func searchPath(env []string) string {
+	for _, entry := range env {
+		if path, ok := strings.CutPrefix(entry, "PATH="); ok {
+			return path
+		}
+	}
+	return "/usr/local/bin:/usr/bin:/bin"
+}
+
+// highest is a descriptor that none of this process's is above, with room for what others open
+// meanwhile.
+func highest() uintptr {
+	most := 0
+	if dir, err := os.Open("/proc/self/fd"); err == nil {
+		defer dir.Close()
+		names, _ := dir.Readdirnames(-1)
+		for _, name := range names {
+			n := 0
+			fmt.Sscan(name, &n)
+			most = max(most, n)
+		}
+	}
+	return uintptr(most + 64)
+}
+
+const shell = "/bin/sh"
+
+// The points at which tests may end a gate.
+var points = [...]string{"gate.planned", "gate.ready", "gate.byte", "gate.opened"}
