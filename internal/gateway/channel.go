@@ -168,7 +168,7 @@ func (c *channel) recognise() error {
 // receive reads frames until the channel ends.
 func (c *channel) receive(first string, stderr *drained) {
 	defer close(c.read)
-	frames := wire.NewReader(c.session.Stdout(), wire.Options{Nonce: first})
+	frames := wire.NewReader(c.session.Stdout(), wire.Options{Nonce: first, Data: true})
 	begun := false
 	for {
 		nonce, body, err := frames.Next()
@@ -177,7 +177,7 @@ func (c *channel) receive(first string, stderr *drained) {
 				begun = true
 				c.keepNoise(frames.Noise())
 			}
-			err = c.dispatch(nonce, body, frames.Raw())
+			err = c.dispatch(nonce, body, frames)
 		}
 		if err != nil {
 			c.mu.Lock()
@@ -224,10 +224,13 @@ func (c *channel) ended(err error, begun bool, frames *wire.Reader, stderr *drai
 	return died
 }
 
-func (c *channel) dispatch(nonce string, body, raw []byte) error {
+func (c *channel) dispatch(nonce string, body []byte, frames *wire.Reader) error {
 	answer, err := wire.DecodeAnswer(nonce, body)
 	if err != nil {
 		return err
+	}
+	if answer.Data = frames.Data(); len(answer.Data) > 0 && !answer.Final {
+		return &wire.BadFrame{Why: "a push with data"}
 	}
 	answer.Error = saidBy(c.host, answer.Error)
 	if err := c.ledger.Accept(answer); err != nil {
@@ -242,7 +245,7 @@ func (c *channel) dispatch(nonce string, body, raw []byte) error {
 	c.mu.Unlock()
 	if answer.Final {
 		if waiter != nil {
-			waiter <- reply{answer, raw} // has room for the one final answer
+			waiter <- reply{answer, frames.Raw()} // has room for the one final answer
 		}
 		return nil
 	}

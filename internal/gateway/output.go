@@ -82,6 +82,7 @@ func (r *outputReader) once(ctx context.Context) (answer wire.OutputAnswer, err 
 	if err := got.read(&answer); err != nil {
 		return answer, err
 	}
+	answer.Data = got.Data
 	if answer.Offset != ask.Offset {
 		return answer, &longstop.Error{Code: longstop.CodeBadAnswer,
 			Message: fmt.Sprintf("%s gave bytes from %d of %s, asked were those from %d", r.h.name, answer.Offset, r.stream, ask.Offset)}

@@ -9,7 +9,8 @@ import (
 	"github.com/longstop/longstop/internal/wire"
 )
 
-// oneshot answers the one request on in with one frame on stdout: a verb on a channel of its own.
+// oneshot answers the one request on in with one frame on stdout, or with several where output flows:
+// a verb on a channel of its own.
 func oneshot(host *host, verb wire.Verb, in io.Reader, stdout io.Writer) int {
 	body, err := io.ReadAll(io.LimitReader(in, wire.DefaultMaxBody+1))
 	if err != nil {
@@ -24,12 +25,9 @@ func oneshot(host *host, verb wire.Verb, in io.Reader, stdout io.Writer) int {
 		os.Stderr.WriteString("longstop-runner " + string(verb) + ": standard input is not a request: it has no nonce of 32 hexadecimal digits\n\n" + usage)
 		return exitNoAnswer
 	}
-	answer := respondOnce(host, verb, named.Nonce, body)
-	encoded, err := wire.EncodeAnswer(answer)
-	if err == nil {
-		err = wire.WriteFrame(stdout, answer.Nonce, encoded)
-	}
-	if err != nil {
+	out := &outlet{to: stdout}
+	answer := respondOnce(host, verb, named.Nonce, body, out)
+	if err := wire.WriteAnswer(out, answer); err != nil {
 		os.Stderr.WriteString("longstop-runner " + string(verb) + ": write the answer: " + err.Error() + "\n")
 		return exitNoAnswer
 	}
@@ -39,7 +37,7 @@ func oneshot(host *host, verb wire.Verb, in io.Reader, stdout io.Writer) int {
 	return exitAnswered
 }
 
-func respondOnce(host *host, verb wire.Verb, nonce string, body []byte) wire.Answer {
+func respondOnce(host *host, verb wire.Verb, nonce string, body []byte, out *outlet) wire.Answer {
 	request, err := decodeRequest(nonce, body)
 	if err != nil {
 		return failed(nonce, err)
@@ -50,5 +48,5 @@ func respondOnce(host *host, verb wire.Verb, nonce string, body []byte) wire.Ans
 	}
 	changes := newChanges()
 	defer changes.close()
-	return host.respond(context.Background(), request, changes)
+	return host.respond(context.Background(), request, changes, out)
 }

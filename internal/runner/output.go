@@ -42,6 +42,9 @@ func output(ctx context.Context, s *session, request wire.OutputRequest) (wire.O
 	if run.DirFD() < 0 {
 		return wire.OutputAnswer{}, &longstop.Error{Code: longstop.CodeExpired, Message: "the run's output is no longer on the host"}
 	}
+	if request.Flow {
+		return s.flow(ctx, run, request)
+	}
 	answer, err := readOutput(run, request)
 	if err != nil || request.WaitMS <= 0 || worthTelling(answer) {
 		return answer, err

@@ -85,24 +85,17 @@ func (s *server) take(ctx context.Context, nonce string, body []byte, room bool)
 	case request.Verb == wire.VerbWatch:
 		s.watch(ctx, request)
 	case request.Verb == wire.VerbOutput: // a wait for a channel that is gone is over
-		s.send(s.host.respond(ctx, request, s.changes))
+		s.send(s.host.respond(ctx, request, s.changes, nil))
 	default: // what was asked before the channel ended is done, a cancellation above all
-		s.send(s.host.respond(context.WithoutCancel(ctx), request, s.changes))
+		s.send(s.host.respond(context.WithoutCancel(ctx), request, s.changes, nil))
 	}
 }
 
 // send writes one answer. That the channel is broken is found by the reader, at its other end.
 func (s *server) send(answer wire.Answer) error {
-	body, err := wire.EncodeAnswer(answer)
-	if err != nil {
-		body, err = wire.EncodeAnswer(failed(answer.Nonce, err))
-	}
-	if err != nil {
-		return err
-	}
 	s.out.Lock()
 	defer s.out.Unlock()
-	return wire.WriteFrame(s.stdout, answer.Nonce, body)
+	return wire.WriteAnswer(s.stdout, answer)
 }
 
 // decodeRequest reads a frame's request strictly, except that one of another protocol version is

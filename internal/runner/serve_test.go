@@ -205,7 +205,7 @@ func TestServeReadsStrictly(t *testing.T) {
 	}
 	nonce := wire.NewNonce()
 	var frame bytes.Buffer
-	wire.WriteFrame(&frame, nonce, []byte(`{"protocol":1,"nonce":"`+nonce+`","verb":"status","verb":"gc"}`))
+	wire.WriteFrame(&frame, nonce, []byte(`{"protocol":2,"nonce":"`+nonce+`","verb":"status","verb":"gc"}`))
 	r := s.run(frame.Bytes(), "serve")
 	body, _, err := wire.ReadOne(bytes.NewReader(r.stdout), nonce, wire.Options{MaxNoise: -1})
 	if err != nil || r.status != exitAnswered {

@@ -119,7 +119,7 @@ func (s *site) encode(request wire.Request) []byte {
 
 func (s *site) answer(request wire.Request, r outcome, into any) *longstop.Error {
 	s.t.Helper()
-	body, _, err := wire.ReadOne(bytes.NewReader(r.stdout), request.Nonce, wire.Options{MaxNoise: -1})
+	body, frame, err := wire.ReadOne(bytes.NewReader(r.stdout), request.Nonce, wire.Options{MaxNoise: -1, Data: true})
 	if err != nil {
 		s.t.Fatalf("%s: %v; exit %d, stdout %q, stderr %q", request.Verb, err, r.status, r.stdout, r.stderr)
 	}
@@ -127,6 +127,7 @@ func (s *site) answer(request wire.Request, r outcome, into any) *longstop.Error
 	if err != nil || !answer.Final {
 		s.t.Fatalf("%s: %+v, %v", request.Verb, answer, err)
 	}
+	answer.Data = frame.Data()
 	want := exitAnswered
 	if answer.Error != nil {
 		want = exitError
@@ -143,6 +144,9 @@ func (s *site) read(answer wire.Answer, into any) {
 	if answer.Error == nil && into != nil {
 		if err := wire.Strict(answer.Body, into); err != nil {
 			s.t.Fatalf("%s: %v", answer.Body, err)
+		}
+		if output, ok := into.(*wire.OutputAnswer); ok {
+			output.Data = answer.Data
 		}
 	}
 }
@@ -189,7 +193,7 @@ func (s *site) serveBy(cmd *exec.Cmd) *channel {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { c.stdin.Close(); cmd.Process.Kill(); <-c.over })
-	go c.listen(wire.NewReader(out, wire.Options{MaxNoise: -1}))
+	go c.listen(wire.NewReader(out, wire.Options{MaxNoise: -1, Data: true}))
 	return c
 }
 
@@ -205,6 +209,7 @@ func (c *channel) listen(frames *wire.Reader) {
 			break
 		}
 		answer, err := wire.DecodeAnswer(nonce, body)
+		answer.Data = frames.Data()
 		c.mu.Lock()
 		if err == nil {
 			err = c.ledger.Accept(answer)

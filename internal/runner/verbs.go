@@ -17,6 +17,7 @@ type session struct {
 	request wire.Request
 	folder  *record.Folder // open and checked; nil for hello, which opens it itself
 	changes *changes       // tells of changed files; shared by a serve channel's requests
+	out     *outlet        // for answers before the final one; nil on a serve channel
 }
 
 // handler answers the body of one verb's request. The same one serves a call of its own and serve.
@@ -66,14 +67,14 @@ func readBody(body []byte, into any) error {
 
 // respond answers one request, within its deadline: when that passes first, the answer says so, and
 // what was begun may still happen.
-func (h *host) respond(ctx context.Context, request wire.Request, changes *changes) wire.Answer {
+func (h *host) respond(ctx context.Context, request wire.Request, changes *changes, out *outlet) wire.Answer {
 	if request.WithinMS > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(request.WithinMS)*time.Millisecond)
 		defer cancel()
 	}
 	answered := make(chan wire.Answer, 1)
-	go func() { answered <- h.answer(ctx, request, changes) }()
+	go func() { answered <- h.answer(ctx, request, changes, out) }()
 	select {
 	case answer := <-answered:
 		return answer
@@ -88,12 +89,12 @@ func (h *host) respond(ctx context.Context, request wire.Request, changes *chang
 	}
 }
 
-func (h *host) answer(ctx context.Context, request wire.Request, changes *changes) wire.Answer {
+func (h *host) answer(ctx context.Context, request wire.Request, changes *changes, out *outlet) wire.Answer {
 	act, ok := verbs[request.Verb]
 	if !ok {
 		return failed(request.Nonce, &longstop.Error{Code: longstop.CodeUnsupported, Message: "the runner has no verb " + quoted(string(request.Verb))})
 	}
-	s := &session{host: h, request: request, changes: changes}
+	s := &session{host: h, request: request, changes: changes, out: out}
 	if request.Verb != wire.VerbHello {
 		var err error
 		if s.folder, err = h.folder(request); err != nil {
@@ -108,7 +109,11 @@ func (h *host) answer(ctx context.Context, request wire.Request, changes *change
 	if err != nil {
 		return failed(request.Nonce, err)
 	}
-	return wire.Answer{Nonce: request.Nonce, Final: true, Body: body}
+	whole := wire.Answer{Nonce: request.Nonce, Final: true, Body: body}
+	if output, ok := answer.(wire.OutputAnswer); ok {
+		whole.Data = output.Data
+	}
+	return whole
 }
 
 // failed is the answer that carries an error.

@@ -173,8 +173,8 @@ func TestRequestsAreReadStrictly(t *testing.T) {
 		"an unknown of body": {strings.Replace(text, `"key":"k"`, `"key":"k","more":1`, 1), longstop.CodeUsage},
 		"no key":             {strings.Replace(text, `"key":"k"`, `"key":""`, 1), longstop.CodeUsage},
 		"another verb":       {strings.Replace(text, `"verb":"void"`, `"verb":"find"`, 1), longstop.CodeUsage},
-		"a newer protocol":   {strings.Replace(text, `"protocol":1`, `"later":[],"protocol":2`, 1), longstop.CodeVersionMismatch},
-		"no protocol":        {strings.Replace(text, `"protocol":1,`, ``, 1), longstop.CodeVersionMismatch},
+		"a newer protocol":   {strings.Replace(text, `"protocol":2`, `"later":[],"protocol":3`, 1), longstop.CodeVersionMismatch},
+		"no protocol":        {strings.Replace(text, `"protocol":2,`, ``, 1), longstop.CodeVersionMismatch},
 	} {
 		if bad.input == text {
 			t.Errorf("%s: the request is not altered", name)
@@ -207,7 +207,7 @@ func TestCommandLine(t *testing.T) {
 			t.Errorf("%q: exit %d, stdout %q, stderr %q", args, r.status, r.stdout, r.stderr)
 		}
 	}
-	if r := s.run(nil, "version"); r.status != 0 || !bytes.HasPrefix(r.stdout, []byte("longstop-runner "+longstop.Version+" protocol 1 linux/")) {
+	if r := s.run(nil, "version"); r.status != 0 || !bytes.HasPrefix(r.stdout, []byte("longstop-runner "+longstop.Version+" protocol 2 linux/")) {
 		t.Errorf("version: %+v", r)
 	}
 	info, err := os.Stat(s.runner)

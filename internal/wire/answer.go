@@ -6,12 +6,44 @@ import (
 	"io"
 )
 
-// WriteAnswer writes an answer as one frame, in one Write call. Body must be JSON already: it is
-// copied once and not looked at, so that a megabyte of output is encoded once.
+// WriteAnswer writes an answer as one frame: in one Write call, or with Data in three, so that a
+// megabyte of output is not copied. Body must be JSON already: it is copied once and not looked at.
 func WriteAnswer(w io.Writer, answer Answer) error {
+	if len(answer.Data) == 0 {
+		body := answer.Body
+		answer.Body = nil
+		return writeMessage(w, answer.Nonce, answer, body)
+	}
+	head, tail, err := AroundData(answer, len(answer.Data))
+	if err != nil {
+		return err
+	}
+	for _, part := range [][]byte{head, answer.Data, tail} {
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AroundData returns what stands before and behind the data in the frame of an answer that carries
+// size bytes of it, for data that need not pass through this process.
+func AroundData(answer Answer, size int) (head, tail []byte, err error) {
+	if !ValidNonce(answer.Nonce) {
+		return nil, nil, fmt.Errorf("write frame: nonce %q is not 32 hexadecimal digits", answer.Nonce)
+	}
 	body := answer.Body
 	answer.Body = nil
-	return writeMessage(w, answer.Nonce, answer, body)
+	envelope, err := json.Marshal(answer)
+	if err != nil {
+		return nil, nil, fmt.Errorf("write frame: %w", err)
+	}
+	message := appendMessage(nil, envelope, body)
+	if size <= 0 || len(message)+size > limitOfBody {
+		return nil, nil, fmt.Errorf("write frame: %d bytes of data", size)
+	}
+	head = appendHeader(make([]byte, 0, maxHeader+len(message)), answer.Nonce, len(message), size)
+	return append(head, message...), appendTrailer(nil, answer.Nonce), nil
 }
 
 // WriteRequest writes a request as one frame, as WriteAnswer does.
@@ -19,17 +51,6 @@ func WriteRequest(w io.Writer, request Request) error {
 	body := request.Body
 	request.Body = nil
 	return writeMessage(w, request.Nonce, request, body)
-}
-
-// EncodeAnswer is json.Marshal of the answer, its Body copied and not looked at.
-func EncodeAnswer(answer Answer) ([]byte, error) {
-	body := answer.Body
-	answer.Body = nil
-	envelope, err := json.Marshal(answer)
-	if err != nil {
-		return nil, fmt.Errorf("encode answer: %w", err)
-	}
-	return appendMessage(nil, envelope, body), nil
 }
 
 // bodyLead is what stands before the body in an envelope, whose last field it is.
@@ -51,7 +72,7 @@ func writeMessage(w io.Writer, nonce string, message any, body []byte) error {
 		return fmt.Errorf("write frame: a body of %d bytes", length)
 	}
 	frame := make([]byte, 0, maxHeader+length+trailerLen)
-	frame = appendHeader(frame, nonce, length)
+	frame = appendHeader(frame, nonce, length, 0)
 	frame = appendMessage(frame, envelope, body)
 	frame = appendTrailer(frame, nonce)
 	_, err = w.Write(frame)
@@ -70,7 +91,8 @@ func appendMessage(b, envelope, body []byte) []byte {
 
 // DecodeAnswer reads the body of a frame that bore nonce. Unknown fields are passed over; the rest
 // is as Strict. The nonce inside must be the frame's, and an answer is final or numbered: a request
-// that something echoed back is neither. Errors are *BadFrame. Answer.Body aliases body.
+// that something echoed back is neither. Errors are *BadFrame. Answer.Body aliases body; Data is for
+// whoever read the frame to add.
 func DecodeAnswer(nonce string, body []byte) (Answer, error) {
 	var answer Answer
 	if err := Tolerant(body, &answer); err != nil {

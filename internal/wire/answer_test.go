@@ -3,6 +3,7 @@ package wire_test
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"reflect"
 	"strings"
 	"testing"
@@ -23,10 +24,6 @@ func TestAnswersAreWrittenAsEncodingJSONWould(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := wire.EncodeAnswer(answer)
-		if err != nil || string(got) != string(want) {
-			t.Errorf("EncodeAnswer: %s, %v; want %s", got, err, want)
-		}
 		var framed bytes.Buffer
 		if err := wire.WriteAnswer(&framed, answer); err != nil || framed.String() != frame(ours, string(want)) {
 			t.Errorf("WriteAnswer: %s, %v", framed.String(), err)
@@ -34,6 +31,45 @@ func TestAnswersAreWrittenAsEncodingJSONWould(t *testing.T) {
 		back, err := wire.DecodeAnswer(ours, want)
 		if err != nil || !reflect.DeepEqual(back, answer) {
 			t.Errorf("DecodeAnswer: %+v, %v; want %+v", back, err, answer)
+		}
+	}
+}
+
+// TestAnswersCarryBytes as they are, whatever they look like, and however their frame is written.
+func TestAnswersCarryBytes(t *testing.T) {
+	t.Parallel()
+	for _, data := range []string{"\x00", "\nEND " + ours + "\n", frame(ours, "{}"), strings.Repeat("\xff", 3<<20)} {
+		answer := wire.Answer{Nonce: ours, Number: 1, Body: json.RawMessage(`{"offset":3}`), Data: []byte(data)}
+		var framed bytes.Buffer
+		if err := wire.WriteAnswer(&framed, answer); err != nil {
+			t.Fatal(err)
+		}
+		head, tail, err := wire.AroundData(answer, len(data))
+		if err != nil || string(head)+data+string(tail) != framed.String() {
+			t.Errorf("around the data: %q, %q, %v", head, tail, err)
+		}
+		again := framed.String() + framed.String()
+		for _, into := range []*[]byte{nil, new([]byte)} {
+			r := wire.NewReader(strings.NewReader(again), wire.Options{Data: true, Into: into})
+			for range 2 {
+				nonce, body, err := r.Next()
+				if err != nil || string(r.Data()) != data || string(r.Raw()) != framed.String() {
+					t.Fatalf("%.100q, %v", r.Data(), err)
+				}
+				got, err := wire.DecodeAnswer(nonce, body)
+				got.Data = r.Data()
+				if err != nil || !reflect.DeepEqual(got, answer) {
+					t.Errorf("%.100v, %v", got, err)
+				}
+			}
+			if _, _, err := r.Next(); err != io.EOF {
+				t.Errorf("ended with %v", err)
+			}
+		}
+	}
+	for _, size := range []int{0, -1, 999_999_999} {
+		if _, _, err := wire.AroundData(wire.Answer{Nonce: ours, Number: 1}, size); err == nil {
+			t.Errorf("%d bytes of data: no error", size)
 		}
 	}
 }
@@ -88,41 +124,35 @@ func TestLaw8DecodeAnswerRefuses(t *testing.T) {
 	}
 }
 
-// A megabyte of output on its way through the gateway: envelope, then the bytes.
-func megabyte(tb testing.TB) (body []byte) {
-	tb.Helper()
+// A megabyte of standard input on its way to the host: envelope, then the bytes in base64.
+func BenchmarkDecodeSpool(b *testing.B) {
 	data := bytes.Repeat([]byte("0123456789abcdefghijklmnopqrstuvwxyz \n\x00\xff\x80 "), 1<<20/42)
-	out, err := json.Marshal(wire.OutputAnswer{Offset: 1 << 40, Data: data, Total: 1 << 41})
+	spool, err := json.Marshal(wire.SpoolRequest{RunID: longstop.NewRunID(), Offset: 1 << 40, Data: data})
 	if err != nil {
-		tb.Fatal(err)
+		b.Fatal(err)
 	}
-	body, err = wire.EncodeAnswer(wire.Answer{Nonce: ours, Final: true, Body: out})
+	body, err := json.Marshal(wire.Request{Protocol: wire.Protocol, Nonce: ours, Verb: wire.VerbSpool, Body: spool})
 	if err != nil {
-		tb.Fatal(err)
+		b.Fatal(err)
 	}
-	return body
-}
-
-func BenchmarkDecodeOutput(b *testing.B) {
-	body := megabyte(b)
 	for _, way := range []struct {
 		name   string
 		decode func() error
 	}{
 		{"longstop", func() error {
-			answer, err := wire.DecodeAnswer(ours, body)
+			request, err := wire.DecodeRequest(ours, body)
 			if err != nil {
 				return err
 			}
-			return wire.Tolerant(answer.Body, new(wire.OutputAnswer))
+			return wire.Strict(request.Body, new(wire.SpoolRequest))
 		}},
-		{"envelope", func() error { _, err := wire.DecodeAnswer(ours, body); return err }},
+		{"envelope", func() error { _, err := wire.DecodeRequest(ours, body); return err }},
 		{"encoding-json", func() error {
-			var answer wire.Answer
-			if err := json.Unmarshal(body, &answer); err != nil {
+			var request wire.Request
+			if err := json.Unmarshal(body, &request); err != nil {
 				return err
 			}
-			return json.Unmarshal(answer.Body, new(wire.OutputAnswer))
+			return json.Unmarshal(request.Body, new(wire.SpoolRequest))
 		}},
 	} {
 		b.Run(way.name, func(b *testing.B) {
@@ -137,16 +167,18 @@ func BenchmarkDecodeOutput(b *testing.B) {
 	}
 }
 
-func BenchmarkEncodeOutput(b *testing.B) {
-	data := bytes.Repeat([]byte{1, 2, 3, 4}, 1<<18)
-	b.SetBytes(int64(len(data)) * 4 / 3)
+// output is what a frame of 256 KiB of output is made of.
+func output() wire.Answer {
+	return wire.Answer{Nonce: ours, Number: 1, Body: json.RawMessage(`{"offset":1099511627776,"total":2199023255552}`),
+		Data: bytes.Repeat([]byte{1, 2, 3, 4}, 1<<16)}
+}
+
+func BenchmarkWriteOutput(b *testing.B) {
+	answer := output()
+	b.SetBytes(int64(len(answer.Data)))
 	b.ReportAllocs()
 	for b.Loop() {
-		out, err := json.Marshal(wire.OutputAnswer{Data: data})
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := wire.WriteAnswer(discard{}, wire.Answer{Nonce: ours, Final: true, Body: out}); err != nil {
+		if err := wire.WriteAnswer(discard{}, answer); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -156,15 +188,35 @@ type discard struct{}
 
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
-func BenchmarkReadFrame(b *testing.B) {
-	framed := []byte(frame(ours, string(megabyte(b))))
-	b.SetBytes(int64(len(framed)))
+func BenchmarkReadOutput(b *testing.B) {
+	var framed bytes.Buffer
+	if err := wire.WriteAnswer(&framed, output()); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(framed.Len()))
 	b.ReportAllocs()
+	r := wire.NewReader(&again{all: framed.Bytes()}, wire.Options{Data: true, Into: new([]byte)})
 	for b.Loop() {
-		if _, _, err := wire.NewReader(bytes.NewReader(framed), wire.Options{}).Next(); err != nil {
+		nonce, body, err := r.Next()
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := wire.DecodeAnswer(nonce, body); err != nil {
 			b.Fatal(err)
 		}
 	}
+}
+
+// again reads the same bytes for ever.
+type again struct{ all, rest []byte }
+
+func (a *again) Read(p []byte) (int, error) {
+	if len(a.rest) == 0 {
+		a.rest = a.all
+	}
+	n := copy(p, a.rest)
+	a.rest = a.rest[n:]
+	return n, nil
 }
 
 // A record: the small, often read message.

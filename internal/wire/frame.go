@@ -10,14 +10,16 @@ import (
 // A frame is
 //
 //	LONGSTOP/1 <nonce> <length>\n<length bytes of JSON>\nEND <nonce>\n
+//	LONGSTOP/1 <nonce> <length>+<size>\n<length bytes of JSON><size bytes>\nEND <nonce>\n
 //
-// with a nonce of 32 lower-case hexadecimal digits and a decimal length without sign or leading zero.
+// with a nonce of 32 lower-case hexadecimal digits and decimal numbers without sign or leading zero.
+// The second form carries output: bytes as they are, which JSON would have to encode.
 const (
 	frameMagic  = "LONGSTOP/1 "
 	frameEnd    = "\nEND "
 	nonceLen    = 32
 	maxDigits   = 9 // of a length: MaxBody is below 10^9
-	maxHeader   = len(frameMagic) + nonceLen + 1 + maxDigits + 1
+	maxHeader   = len(frameMagic) + nonceLen + 1 + maxDigits + 1 + maxDigits + 1
 	trailerLen  = len(frameEnd) + nonceLen + 1
 	limitOfBody = 999_999_999
 )
@@ -32,49 +34,74 @@ func WriteFrame(w io.Writer, nonce string, body []byte) error {
 		return fmt.Errorf("write frame: a body of %d bytes", len(body))
 	}
 	frame := make([]byte, 0, maxHeader+len(body)+trailerLen)
-	frame = appendHeader(frame, nonce, len(body))
+	frame = appendHeader(frame, nonce, len(body), 0)
 	frame = append(frame, body...)
 	frame = appendTrailer(frame, nonce)
 	_, err := w.Write(frame)
 	return err
 }
 
-func appendHeader(b []byte, nonce string, length int) []byte {
+func appendHeader(b []byte, nonce string, length, size int) []byte {
 	b = append(append(b, frameMagic...), nonce...)
-	return append(strconv.AppendInt(append(b, ' '), int64(length), 10), '\n')
+	b = strconv.AppendInt(append(b, ' '), int64(length), 10)
+	if size > 0 {
+		b = strconv.AppendInt(append(b, '+'), int64(size), 10)
+	}
+	return append(b, '\n')
 }
 
 func appendTrailer(b []byte, nonce string) []byte {
 	return append(append(append(b, frameEnd...), nonce...), '\n')
 }
 
+// header is what a header line says.
+type header struct {
+	nonce  string
+	length int // of the JSON
+	size   int // of the data behind it; 0: none
+}
+
 // parseHeader reads a header line, its line feed included, and says what is wrong with it otherwise.
-func parseHeader(line []byte) (nonce string, length int, err error) {
+func parseHeader(line []byte) (h header, err error) {
 	rest, ok := bytes.CutPrefix(line, []byte(frameMagic))
 	if !ok {
-		return "", 0, fmt.Errorf("%q is no frame", clip(line))
+		return h, fmt.Errorf("%q is no frame", clip(line))
 	}
 	rest, ok = bytes.CutSuffix(rest, []byte("\n"))
 	if !ok {
-		return "", 0, fmt.Errorf("the header %q does not end", clip(line))
+		return h, fmt.Errorf("the header %q does not end", clip(line))
 	}
 	if bytes.HasSuffix(rest, []byte("\r")) {
-		return "", 0, fmt.Errorf("the header ends in a carriage return: something on the way rewrites line ends (a terminal?)")
+		return h, fmt.Errorf("the header ends in a carriage return: something on the way rewrites line ends (a terminal?)")
 	}
-	name, digits, ok := bytes.Cut(rest, []byte(" "))
+	name, lengths, ok := bytes.Cut(rest, []byte(" "))
 	if !ok || !ValidNonce(string(name)) {
-		return "", 0, fmt.Errorf("the header %q has no nonce of 32 hexadecimal digits", clip(line))
+		return h, fmt.Errorf("the header %q has no nonce of 32 hexadecimal digits", clip(line))
 	}
+	h.nonce = string(name)
+	length, size, data := bytes.Cut(lengths, []byte("+"))
+	h.length, ok = parseLength(length)
+	if ok && data {
+		h.size, ok = parseLength(size)
+	}
+	if !ok {
+		return h, fmt.Errorf("the header %q has no usable length", clip(line))
+	}
+	return h, nil
+}
+
+// parseLength reads a positive decimal number in its one spelling.
+func parseLength(digits []byte) (n int, ok bool) {
 	if len(digits) == 0 || len(digits) > maxDigits || digits[0] == '0' {
-		return "", 0, fmt.Errorf("the header %q has no usable length", clip(line))
+		return 0, false
 	}
 	for _, c := range digits {
 		if c < '0' || c > '9' {
-			return "", 0, fmt.Errorf("the header %q has no usable length", clip(line))
+			return 0, false
 		}
-		length = length*10 + int(c-'0')
+		n = n*10 + int(c-'0')
 	}
-	return string(name), length, nil
+	return n, true
 }
 
 func clip(b []byte) []byte {

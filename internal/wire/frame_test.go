@@ -21,6 +21,11 @@ func frame(nonce, body string) string {
 	return fmt.Sprintf("LONGSTOP/1 %s %d\n%s\nEND %s\n", nonce, len(body), body, nonce)
 }
 
+// loaded is a frame that carries data.
+func loaded(nonce, body, data string) string {
+	return fmt.Sprintf("LONGSTOP/1 %s %d+%d\n%s%s\nEND %s\n", nonce, len(body), len(data), body, data, nonce)
+}
+
 func TestWriteFrameIsOneWrite(t *testing.T) {
 	t.Parallel()
 	var w writes
@@ -52,10 +57,14 @@ func read(in string, options wire.Options) (got []string, r *wire.Reader, err er
 		if err != nil {
 			return got, r, err
 		}
-		if r.Raw() == nil || string(r.Raw()) != frame(nonce, string(body)) {
+		want, shown := frame(nonce, string(body)), string(body)
+		if len(r.Data()) > 0 {
+			want, shown = loaded(nonce, string(body), string(r.Data())), shown+"+"+string(r.Data())
+		}
+		if r.Raw() == nil || string(r.Raw()) != want {
 			return got, r, fmt.Errorf("raw is %q", r.Raw())
 		}
-		got = append(got, nonce[:2]+"="+string(body))
+		got = append(got, nonce[:2]+"="+shown)
 	}
 }
 
@@ -75,6 +84,20 @@ func TestLaw8TheReaderTakesNothingForAFrameThatIsNone(t *testing.T) {
 		{name: "several", in: frame(ours, "1") + frame(theirs, "2") + frame(ours, "3"), frames: "01=1,fe=2,01=3"},
 		{name: "a body that looks like a frame", in: frame(ours, frame(theirs, "{}")), frames: "01=" + frame(theirs, "{}")},
 		{name: "a body that ends like a frame", in: frame(ours, "\nEND "+ours), frames: "01=\nEND " + ours},
+
+		{name: "data", in: loaded(ours, "{}", "abc") + frame(ours, "{}"), options: wire.Options{Data: true}, frames: "01={}+abc,01={}"},
+		{name: "data, each frame where the last one was", in: loaded(ours, "{}", long) + loaded(ours, "[]", "abc") + frame(ours, "1"),
+			options: wire.Options{Data: true, Into: new([]byte)}, frames: "01={}+" + long + ",01=[]+abc,01=1"},
+		{name: "data that looks like a frame", in: loaded(ours, "{}", "\nEND "+ours+"\n"+frame(ours, "1")), options: wire.Options{Data: true}, frames: "01={}+\nEND " + ours + "\n" + frame(ours, "1")},
+		{name: "data where none may be", in: loaded(ours, "{}", "abc"), fails: "data where none may be"},
+		{name: "data longer than said", in: strings.Replace(loaded(ours, "{}", "abc"), "+3", "+2", 1), options: wire.Options{Data: true}, fails: "END line"},
+		{name: "data shorter than said", in: strings.Replace(loaded(ours, "{}", "abc"), "+3", "+4", 1), options: wire.Options{Data: true}, fails: "ended 1 bytes before"},
+		{name: "data cut", in: loaded(ours, "{}", "abc")[:50], options: wire.Options{Data: true}, fails: "before the frame did"},
+		{name: "something within data", in: strings.Replace(loaded(ours, "{}", "xyz"), "xy", "x!y", 1), options: wire.Options{Data: true}, fails: "END line"},
+		{name: "data over the limit", in: loaded(ours, "{}", "abc"), options: wire.Options{Data: true, MaxBody: 4}, fails: "over the limit of 4"},
+		{name: "data of no size", in: frame(ours, "1") + "LONGSTOP/1 " + ours + " 2+\n{}", options: wire.Options{Data: true}, frames: "01=1", fails: "usable length"},
+		{name: "data of size 0", in: frame(ours, "1") + "LONGSTOP/1 " + ours + " 2+0\n{}", options: wire.Options{Data: true}, frames: "01=1", fails: "usable length"},
+		{name: "data twice", in: frame(ours, "1") + "LONGSTOP/1 " + ours + " 2+1+1\n{}", options: wire.Options{Data: true}, frames: "01=1", fails: "usable length"},
 
 		{name: "noise", in: "motd\r\n\x00\xff\n" + frame(ours, "{}"), frames: "01={}", noise: "motd\r\n\x00\xff\n"},
 		{name: "noise alone", in: "This account is not available.\n", noise: "This account is not available.\n"},
@@ -192,12 +215,16 @@ func FuzzReader(f *testing.F) {
 		"x" + frame(ours, "{}"), frame(ours, "{}") + "\n", frame(ours, "{}")[:40], strings.ReplaceAll(frame(ours, "{}"), "\n", "\r\n"),
 		"LONGSTOP/1 " + ours + " 999999999\n{}", "LONGSTOP/1 " + ours + " 99999999999999999999\n", "LONGSTOP/1 LONGSTOP/1 " + frame(ours, "1"),
 		frame(ours, "\nEND "+ours+"\n"+frame(ours, "{}")), "\x00\xff\n" + frame(ours, "{\"a\":1,\"a\":2}"),
+		loaded(ours, "{}", "abc") + loaded(ours, "[]", "\nEND "+ours+"\n"), loaded(ours, "{}", "abc")[:50],
 	} {
-		f.Add([]byte(seed), true)
-		f.Add([]byte(seed), false)
+		f.Add([]byte(seed), true, false)
+		f.Add([]byte(seed), false, true)
 	}
-	f.Fuzz(func(t *testing.T, in []byte, known bool) {
-		options := wire.Options{MaxBody: 1 << 20, MaxNoise: 1 << 20}
+	f.Fuzz(func(t *testing.T, in []byte, known, data bool) {
+		options := wire.Options{MaxBody: 1 << 20, MaxNoise: 1 << 20, Data: data}
+		if data {
+			options.Into = new([]byte)
+		}
 		if known {
 			options.Nonce = ours
 		}
@@ -231,8 +258,13 @@ func drain(t *testing.T, in io.Reader, options wire.Options) string {
 			return all.String()
 		}
 		var written bytes.Buffer
-		if err := wire.WriteFrame(&written, nonce, body); err != nil || written.String() != string(r.Raw()) {
-			t.Fatalf("raw %q, written %q, %v", r.Raw(), written.String(), err)
+		if len(r.Data()) > 0 {
+			written.WriteString(loaded(nonce, string(body), string(r.Data())))
+		} else if err := wire.WriteFrame(&written, nonce, body); err != nil {
+			t.Fatal(err)
+		}
+		if written.String() != string(r.Raw()) {
+			t.Fatalf("raw %q, written %q", r.Raw(), written.String())
 		}
 		all.Write(r.Raw())
 	}

@@ -6,8 +6,9 @@ import (
 	"github.com/longstop/longstop"
 )
 
-// Protocol is the version of the host contract that these messages belong to.
-const Protocol = 1
+// Protocol is the version of the host contract that these messages belong to. 2: output travels as
+// data behind the JSON of its frame.
+const Protocol = 2
 
 // Verb is one of the host contract's verbs.
 type Verb string
@@ -51,13 +52,15 @@ type Identity struct {
 }
 
 // Answer is the body of an answering frame. A nonce has one answer with Final set; a watch has
-// frames before it with Number rising by one from 1.
+// frames before it with Number rising by one from 1, and so has flowing output.
 type Answer struct {
 	Nonce  string          `json:"nonce"`
 	Final  bool            `json:"final"`
 	Number uint64          `json:"number,omitempty"`
 	Error  *longstop.Error `json:"error,omitempty"`
 	Body   json.RawMessage `json:"body,omitempty"`
+	// Data is what the frame carries behind its JSON: bytes of output.
+	Data []byte `json:"-"`
 }
 
 // HelloRequest asks who the host is. With Create the state folder and its id are made if absent
@@ -178,18 +181,23 @@ type InspectAnswer struct {
 }
 
 // OutputRequest asks for bytes of a stream from an offset; WaitMS > 0 waits that long for some.
+//
+// Flow, on a channel of its own alone, has numbered answers follow each other, each with the bytes
+// behind those of the one before, until the stream is over or WaitMS pass without one more: the
+// final answer has no bytes, and the offset that was reached.
 type OutputRequest struct {
 	RunID  longstop.RunID `json:"run_id"`
 	Stream string         `json:"stream"` // "stdout" or "stderr"
 	Offset int64          `json:"offset"`
 	Max    int            `json:"max,omitempty"` // default and most: 1 MiB
 	WaitMS int64          `json:"wait_ms,omitempty"`
+	Flow   bool           `json:"flow,omitempty"`
 }
 
 // OutputAnswer has the bytes from Offset on. End says that the stream is over and these are its last.
 type OutputAnswer struct {
 	Offset int64  `json:"offset"`
-	Data   []byte `json:"data,omitempty"`
+	Data   []byte `json:"-"`     // Answer.Data
 	Total  int64  `json:"total"` // bytes of the stream kept so far
 	End    bool   `json:"end,omitempty"`
 }

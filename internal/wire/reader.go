@@ -28,6 +28,11 @@ type Options struct {
 	// start-up file may have printed without a line feed). A header that bears it and is malformed
 	// is an error. Empty: the first line that is a well-formed header begins the first frame.
 	Nonce string
+	// Data says that frames may carry data behind their JSON.
+	Data bool
+	// Into, where given, is where each frame is read to, grown as needed: body, Data and Raw are then
+	// valid until the next call of Next.
+	Into *[]byte
 }
 
 // BadFrame says that what came can not be told from something else. Nothing after it is read.
@@ -57,12 +62,16 @@ type Reader struct {
 	noiseTotal int64
 	begun      bool // the first frame has
 	raw        []byte
+	data       []byte
+	mayData    bool
+	into       *[]byte
 	dead       error
 }
 
 // NewReader reads frames from r.
 func NewReader(r io.Reader, options Options) *Reader {
-	reader := &Reader{in: bufio.NewReaderSize(r, 64<<10), maxBody: options.MaxBody, maxNoise: options.MaxNoise, nonce: options.Nonce}
+	reader := &Reader{in: bufio.NewReaderSize(r, 64<<10), maxBody: options.MaxBody, maxNoise: options.MaxNoise, nonce: options.Nonce,
+		mayData: options.Data, into: options.Into}
 	if reader.maxBody <= 0 || reader.maxBody > limitOfBody {
 		reader.maxBody = DefaultMaxBody
 	}
@@ -79,18 +88,28 @@ func (r *Reader) Noise() []byte { return r.noise }
 func (r *Reader) NoiseTotal() int64 { return r.noiseTotal }
 
 // Raw returns the exact bytes of the last frame, header and trailer included, or of as much of it
-// as came before an error. They are not reused.
+// as came before an error. They are not reused, but for Options.Into.
 func (r *Reader) Raw() []byte { return r.raw }
 
-// Next returns the next frame's nonce and body. It returns io.EOF where the channel ends between
+// Data returns what the last frame carried behind its JSON, which is part of Raw.
+func (r *Reader) Data() []byte { return r.data }
+
+// Next returns the next frame's nonce and JSON. It returns io.EOF where the channel ends between
 // frames, or before the first one; the transport's own error where that breaks between frames; and
-// *BadFrame for anything that is not a whole frame. Body is not reused.
+// *BadFrame for anything that is not a whole frame: nothing of a frame is handed on before all of it
+// is there. Body is not reused, but for Options.Into.
 func (r *Reader) Next() (nonce string, body []byte, err error) {
 	if r.dead != nil {
 		return "", nil, r.dead
 	}
-	r.raw = nil
+	r.raw, r.data = nil, nil
+	if r.into != nil {
+		r.raw = (*r.into)[:0]
+	}
 	nonce, body, err = r.next()
+	if r.into != nil {
+		*r.into = r.raw
+	}
 	if err != nil {
 		r.dead = err
 	}
@@ -98,37 +117,44 @@ func (r *Reader) Next() (nonce string, body []byte, err error) {
 }
 
 func (r *Reader) next() (string, []byte, error) {
-	var header []byte
+	var line []byte
 	var err error
 	if r.begun || r.maxNoise < 0 {
-		header, err = r.header()
+		line, err = r.header()
 	} else {
-		header, err = r.firstHeader()
+		line, err = r.firstHeader()
 	}
 	if err != nil {
 		return "", nil, err
 	}
 	r.begun = true
-	r.raw = header
-	nonce, length, err := parseHeader(header)
+	r.raw = append(r.raw, line...)
+	h, err := parseHeader(line)
 	if err != nil {
 		return "", nil, &BadFrame{Why: err.Error()}
 	}
-	if r.nonce != "" && r.nonce != nonce {
+	if r.nonce != "" && r.nonce != h.nonce {
 		return "", nil, &BadFrame{Why: "the first frame bears another nonce than was asked for"}
 	}
 	r.nonce = ""
-	if length > r.maxBody {
-		return "", nil, &BadFrame{Why: fmt.Sprintf("a body of %d bytes, over the limit of %d", length, r.maxBody)}
+	if h.size > 0 && !r.mayData {
+		return "", nil, &BadFrame{Why: "a frame with data where none may be"}
 	}
-	if err := r.fill(len(header) + length + trailerLen); err != nil {
+	if h.length+h.size > r.maxBody {
+		return "", nil, &BadFrame{Why: fmt.Sprintf("a body of %d bytes, over the limit of %d", h.length+h.size, r.maxBody)}
+	}
+	from := len(line) + h.length
+	to := from + h.size
+	if err := r.fill(to + trailerLen); err != nil {
 		return "", nil, err
 	}
-	body := r.raw[len(header) : len(header)+length : len(header)+length]
-	if !bytes.Equal(r.raw[len(header)+length:], appendTrailer(nil, nonce)) {
+	if !bytes.Equal(r.raw[to:], appendTrailer(nil, h.nonce)) {
 		return "", nil, &BadFrame{Why: "the body does not end in its END line: its length is wrong, or something was inserted"}
 	}
-	return nonce, body, nil
+	if h.size > 0 {
+		r.data = r.raw[from:to:to]
+	}
+	return h.nonce, r.raw[len(line):from:from], nil
 }
 
 // header reads the line that must be the next header.
@@ -149,7 +175,7 @@ func (r *Reader) header() ([]byte, error) {
 			break
 		}
 	}
-	if _, _, err := parseHeader(line); err != nil {
+	if _, err := parseHeader(line); err != nil {
 		r.raw = line
 		return nil, &BadFrame{Why: "bytes between frames or a broken header: " + err.Error()}
 	}
@@ -197,14 +223,14 @@ func (r *Reader) findHeader(line []byte, atStart bool) (int, error) {
 	if at < 0 {
 		return -1, nil
 	}
-	nonce, _, err := parseHeader(line[at:])
+	h, err := parseHeader(line[at:])
 	switch {
 	case r.nonce == "":
 		if err == nil && at == 0 && atStart {
 			return 0, nil
 		}
 		return -1, nil
-	case err == nil && nonce == r.nonce:
+	case err == nil && h.nonce == r.nonce:
 		return at, nil
 	case bytes.HasPrefix(line[at+len(frameMagic):], []byte(r.nonce)):
 		return -1, &BadFrame{Why: err.Error()}
@@ -225,9 +251,11 @@ func (r *Reader) fill(size int) error {
 	const step = 2 << 20
 	for len(r.raw) < size {
 		have := len(r.raw)
-		want := min(size, have+max(step, have))
-		grown := make([]byte, want)
-		copy(grown, r.raw)
+		grown := r.raw[:min(size, cap(r.raw))]
+		if len(grown) == have {
+			grown = make([]byte, min(size, have+max(step, have)))
+			copy(grown, r.raw)
+		}
 		n, err := io.ReadFull(r.in, grown[have:])
 		r.raw = grown[:have+n]
 		if err != nil {
@@ -252,7 +280,7 @@ var ErrNoFrame = errors.New("no frame came")
 // The reader is returned for its Noise and Raw, also with an error; a channel that ended without a
 // frame is ErrNoFrame.
 func ReadOne(in io.Reader, nonce string, options Options) (body []byte, r *Reader, err error) {
-	options.Nonce = nonce
+	options.Nonce, options.Into = nonce, nil
 	r = NewReader(in, options)
 	_, body, err = r.Next()
 	if err == io.EOF {
@@ -261,9 +289,9 @@ func ReadOne(in io.Reader, nonce string, options Options) (body []byte, r *Reade
 	if err != nil {
 		return nil, r, err
 	}
-	raw := r.raw
+	raw, data := r.raw, r.data
 	again, _, err := r.Next()
-	r.raw = append(raw[:len(raw):len(raw)], r.raw...)
+	r.raw, r.data = append(raw[:len(raw):len(raw)], r.raw...), data
 	switch {
 	case err == io.EOF:
 		return body, r, nil
