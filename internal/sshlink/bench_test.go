@@ -1,6 +1,7 @@
 package sshlink
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -49,26 +50,29 @@ func runners(b *testing.B) map[string]runner {
 		session.Stdout = struct{ io.Writer }{io.Discard}
 		return session.Run(command)
 	}}
-	for name, make := range transports {
-		l, err := make(b).Dial(b.Context(), Target{s.Alias, s.SSHConfig})
+	for name, dialer := range transports {
+		l, err := dialer(b).Dial(b.Context(), Target{s.Alias, s.SSHConfig})
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { l.Close() })
-		all[name] = func(command string) error {
-			ch, err := l.Exec(b.Context(), command)
-			if err != nil {
-				return err
+		through := func(exec func(context.Context, string) (Channel, error)) runner {
+			return func(command string) error {
+				ch, err := exec(b.Context(), command)
+				if err != nil {
+					return err
+				}
+				defer ch.Close()
+				if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{ch.Stdout()}, make([]byte, 256<<10)); err != nil {
+					return err
+				}
+				if e := ch.Wait(); e.Status != 0 {
+					return fmt.Errorf("%+v", e)
+				}
+				return nil
 			}
-			defer ch.Close()
-			if _, err := io.Copy(io.Discard, ch.Stdout()); err != nil {
-				return err
-			}
-			if e := ch.Wait(); e.Status != 0 {
-				return fmt.Errorf("%+v", e)
-			}
-			return nil
 		}
+		all[name], all[name+"-stream"] = through(l.Exec), through(l.Stream)
 	}
 	return all
 }

@@ -10,21 +10,27 @@ import (
 	"time"
 )
 
-// Messages of OpenSSH's multiplexing protocol (PROTOCOL.mux in its sources) about a master itself.
+// Messages of OpenSSH's multiplexing protocol (PROTOCOL.mux in its sources) about a master itself, and
+// about sessions that it serves itself.
 const (
-	muxHello     = 0x00000001
-	muxAlive     = 0x10000004
-	muxTerminate = 0x10000005
-	muxOK        = 0x80000001
-	muxIsAlive   = 0x80000005
+	muxHello      = 0x00000001
+	muxNewSession = 0x10000002
+	muxAlive      = 0x10000004
+	muxTerminate  = 0x10000005
+	muxOK         = 0x80000001
+	muxDenied     = 0x80000002
+	muxFailure    = 0x80000003
+	muxExit       = 0x80000004
+	muxIsAlive    = 0x80000005
+	muxOpened     = 0x80000006
 
 	muxVersion  = 4
 	muxLongest  = 64 << 10 // bytes of a message that make sense here
 	muxPatience = time.Second
 )
 
-// control is a connection to a master's socket that asks about the master, beside the one that
-// carries sessions. Its methods are for one goroutine at a time.
+// control is a connection to a master's socket beside the one that carries sessions: it asks about the
+// master, or has one session of the master's own. Its methods are for one goroutine at a time.
 type control struct {
 	conn net.Conn
 	last uint32 // request id

@@ -140,9 +140,7 @@ func (l *link) exec(ctx context.Context, command string) (*session, error) {
 	default:
 	}
 	if !l.places.take(ctx) {
-		return nil, &longstop.Error{Code: longstop.CodeSessionRefused,
-			Message: fmt.Sprintf("%s: all %d sessions of the connection are in use", l.name, l.places.most()),
-			Hint:    "try again when one has ended"}
+		return nil, l.full()
 	}
 	o := &opening{link: l, result: make(chan opened, 1)}
 	go o.run(command)
@@ -153,6 +151,12 @@ func (l *link) exec(ctx context.Context, command string) (*session, error) {
 		l.pulse.check()
 		return nil, o.giveUp(ctx.Err())
 	}
+}
+
+func (l *link) full() error {
+	return &longstop.Error{Code: longstop.CodeSessionRefused,
+		Message: fmt.Sprintf("%s: all %d sessions of the connection are in use", l.name, l.places.most()),
+		Hint:    "try again when one has ended"}
 }
 
 func (l *link) lost(err error) error {

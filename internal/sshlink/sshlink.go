@@ -51,6 +51,9 @@ type Link interface {
 	//   - CodeTimeout: the command was sent and the answer did not come. It may have started.
 	//   - CodeUnsupported: the server refuses to run commands.
 	Exec(ctx context.Context, command string) (Channel, error)
+	// Stream is Exec for a command that writes much, at the rate of `ssh` itself. Its outputs end with
+	// io.EOF also where the connection was lost: their end is to be known by what they say.
+	Stream(ctx context.Context, command string) (Channel, error)
 	// Facts says how the connection was made.
 	Facts() Facts
 	// Sessions counts the sessions that the server may still count: those whose end it has not
