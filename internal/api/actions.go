@@ -2,12 +2,14 @@ package api
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/gateway"
+	"github.com/longstop/longstop/internal/wire"
 )
 
 // The bounds of GET /api/v1/actions/{id}/wait.
@@ -185,37 +187,72 @@ func (s *Server) output(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
-	id, sent, retry := r.PathValue("id"), false, pause{}
-	for {
-		wait := time.Duration(0)
-		if follow {
-			wait = longPoll
-		}
-		answer, err := s.gateway.Output(ctx, id, stream, offset, 0, wait)
-		if err != nil {
-			if !sent {
-				return err
-			}
-			if follow && longstop.CodeOf(err) == longstop.CodeUnreachable && retry.wait(ctx) == nil {
-				continue
-			}
+	o := &outputAnswer{w: w, gateway: s.gateway, id: r.PathValue("id"), stream: stream, follow: follow, offset: offset}
+	for retry := (pause{}); ; {
+		err := o.more(ctx)
+		switch {
+		case err == nil:
+			retry = pause{}
+		case err == io.EOF:
+			return nil
+		case !o.sent:
+			return err
+		case !follow || longstop.CodeOf(err) != longstop.CodeUnreachable || retry.wait(ctx) != nil:
 			panic(http.ErrAbortHandler)
 		}
-		if !sent {
-			sent = true
-			w.Header().Set("Content-Type", "application/octet-stream")
-			w.Header().Set("Longstop-Offset", strconv.FormatInt(answer.Offset, 10))
-		}
-		retry = pause{}
-		if _, err := w.Write(answer.Data); err != nil {
-			return nil
-		}
-		http.NewResponseController(w).Flush()
-		offset = answer.Offset + int64(len(answer.Data))
-		if answer.End || (!follow && offset >= answer.Total) {
-			return nil
-		}
 	}
+}
+
+// outputAnswer is one answer of output on its way.
+type outputAnswer struct {
+	w       http.ResponseWriter
+	gateway Gateway
+	id      string
+	stream  string
+	follow  bool
+	offset  int64
+	sent    bool // something was
+	noFlow  bool
+}
+
+// more sends what the host has next. io.EOF: that was all, or nobody reads it any more.
+func (o *outputAnswer) more(ctx context.Context) error {
+	wait := time.Duration(0)
+	if o.follow {
+		wait = longPoll
+	}
+	answer, err := o.gateway.Output(ctx, o.id, o.stream, o.offset, block, wait)
+	if err != nil {
+		return err
+	}
+	if !o.sent {
+		o.sent = true
+		o.w.Header().Set("Content-Type", "application/octet-stream")
+		o.w.Header().Set("Longstop-Offset", strconv.FormatInt(answer.Offset, 10))
+	}
+	if err := o.write(answer); err != nil || len(answer.Data) < block || o.noFlow {
+		return err
+	}
+	begun := o.offset
+	reached, err := o.gateway.Flow(ctx, o.id, o.stream, o.offset, o.write)
+	if err == io.EOF || reached.End {
+		return io.EOF
+	}
+	// What was wrong is told by who asks again from there, if it still is.
+	o.noFlow = err != nil && o.offset == begun
+	return nil
+}
+
+func (o *outputAnswer) write(answer wire.OutputAnswer) error {
+	if _, err := o.w.Write(answer.Data); err != nil {
+		return io.EOF
+	}
+	http.NewResponseController(o.w).Flush()
+	o.offset = answer.Offset + int64(len(answer.Data))
+	if answer.End || !o.follow && o.offset >= answer.Total {
+		return io.EOF
+	}
+	return nil
 }
 
 // pause is a growing wait between attempts at something that may fail at once.

@@ -37,6 +37,7 @@ type Gateway interface {
 	RecordWait(ctx context.Context, id, by string) (longstop.Action, error)
 	Watch(ctx context.Context, id string) (<-chan longstop.Action, error)
 	Output(ctx context.Context, id, stream string, offset int64, max int, wait time.Duration) (wire.OutputAnswer, error)
+	Flow(ctx context.Context, id, stream string, offset int64, take func(wire.OutputAnswer) error) (wire.OutputAnswer, error)
 	Inspect(ctx context.Context, id string) (wire.InspectAnswer, error)
 	Cancel(ctx context.Context, id string, by longstop.Requester, note func(string)) (longstop.Action, error)
 	Reconcile(ctx context.Context, id string) (longstop.Action, error)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"sync"
@@ -29,6 +30,10 @@ type fake struct {
 	torn   bool
 	shown  int64
 	piece  int
+
+	noRoom  bool // for flows
+	flows   int
+	flowCut int64 // where the first flow that gets there is cut
 }
 
 func newFake() *fake {
@@ -175,6 +180,35 @@ func (f *fake) Watch(ctx context.Context, id string) (<-chan longstop.Action, er
 		}
 	}()
 	return c, nil
+}
+
+// Flow gives what there is in pieces, and fails once where the test says so.
+func (f *fake) Flow(_ context.Context, _, stream string, offset int64, take func(wire.OutputAnswer) error) (wire.OutputAnswer, error) {
+	reached := wire.OutputAnswer{Offset: offset}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.flows++
+	if f.noRoom {
+		return reached, &longstop.Error{Code: longstop.CodeSessionRefused, Message: "no room"}
+	}
+	total := int64(len(f.out[stream]))
+	for reached.Offset < total {
+		if f.flowCut > 0 && reached.Offset >= f.flowCut {
+			f.flowCut = 0
+			return reached, &longstop.Error{Code: longstop.CodeUnreachable, Message: "cut"}
+		}
+		data := bytes.Clone(f.out[stream][reached.Offset:min(total, reached.Offset+100_000)])
+		f.mu.Unlock()
+		err := take(wire.OutputAnswer{Offset: reached.Offset, Data: data, Total: total})
+		clear(data) // it is valid until take returns
+		f.mu.Lock()
+		reached.Offset += int64(len(data))
+		if err != nil {
+			return reached, err
+		}
+	}
+	reached.End = f.action.Settled()
+	return reached, nil
 }
 
 func (f *fake) Output(ctx context.Context, id, stream string, offset int64, max int, wait time.Duration) (wire.OutputAnswer, error) {

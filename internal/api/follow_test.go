@@ -159,10 +159,45 @@ func TestUnreachableHostIsAskedAgainFromTheSameByte(t *testing.T) {
 	}
 }
 
-// Whole blocks are asked for ahead; they arrive in order, each once, and the end is the end.
+// Much output flows, or is asked for ahead in whole blocks where no flow is to be had; it arrives in
+// order, each byte once, and the end is the end.
 func TestLongOutputArrivesInOrder(t *testing.T) {
 	t.Parallel()
-	f := newFake()
+	for name, prepare := range map[string]func(*fake){
+		"flowing": func(*fake) {}, "no room for a flow": func(f *fake) { f.noRoom = true },
+		"a flow that is cut":      func(f *fake) { f.flowCut = 3 * block },
+		"a flow cut at its start": func(f *fake) { f.flowCut = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake()
+			prepare(f)
+			followLong(t, f)
+			if flows := f.flows; flows == 0 || f.noRoom && flows > 1 {
+				t.Errorf("%d flows", flows)
+			}
+			checkLong(t, f)
+		})
+	}
+}
+
+// checkLong reads the whole of it once more, as bytes.
+func checkLong(t *testing.T, f *fake) {
+	t.Helper()
+	f.flowCut = 3 * block
+	c, _ := serve(t, f)
+	r, err := c.Output(t.Context(), "0001", "stdout", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	data, err := io.ReadAll(r)
+	if err != nil || !bytes.Equal(data, f.out["stdout"][1:]) {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+}
+
+func followLong(t *testing.T, f *fake) {
 	f.piece = block
 	f.action.Launch.State, f.action.Workload.State = longstop.LaunchAccepted, longstop.WorkloadRunning
 	want := make([]byte, 7*block+12345)

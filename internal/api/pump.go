@@ -94,8 +94,17 @@ func (f *follower) carry(id string, p *pump) {
 	defer p.stop()
 	ahead := &readAhead{f: f, id: id, p: p}
 	defer ahead.drop()
-	offset, retry := p.offset, pause{}
+	offset, retry, mayFlow := p.offset, pause{}, true
 	for {
+		if ahead.whole && mayFlow {
+			reached, err := f.flow(id, p, offset)
+			if p.ctx.Err() != nil || reached.End || p.reached(reached.Offset) {
+				return
+			}
+			// What was wrong is told by who asks again from there, if it still is.
+			mayFlow = err == nil || reached.Offset > offset
+			offset, ahead.whole = reached.Offset, false
+		}
 		answer, err := ahead.read(offset)
 		if p.ctx.Err() != nil {
 			return
@@ -120,6 +129,15 @@ func (f *follower) carry(id string, p *pump) {
 			return
 		}
 	}
+}
+
+// flow sends the stream as long as the host has much of it.
+func (f *follower) flow(id string, p *pump, offset int64) (wire.OutputAnswer, error) {
+	return f.server.gateway.Flow(p.ctx, id, string(p.kind), offset, func(answer wire.OutputAnswer) error {
+		f.send(p.kind, answer.Offset, answer.Data, false)
+		p.reached(answer.Offset + int64(len(answer.Data)))
+		return p.ctx.Err()
+	})
 }
 
 const (
