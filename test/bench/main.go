@@ -37,31 +37,38 @@ const header = "| what | against | ours | theirs | ratio | aim |\n|---|---|---|-
 func main() {
 	bin := flag.String("bin", "bin", "folder with longstop, longstopd and longstop-runner")
 	faults := flag.String("faults", "bin/faults", "the same with fault hooks compiled in, for slow flushes; empty: leave that part out")
+	only := flag.String("only", "", "take one measure alone: latency, throughput, output or memory")
 	n := flag.Int("n", 60, "rounds of each latency measure; the medians are compared")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *bin, *faults, *n); err != nil {
+	if err := run(ctx, *bin, *faults, *only, *n); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, bin, faults string, n int) error {
+func run(ctx context.Context, bin, faults, only string, n int) error {
 	w, err := newWorld(ctx, bin, nil)
 	if err != nil {
 		return err
 	}
 	defer w.close()
 	fmt.Printf("Server: %s on loopback. Medians of %d rounds, taken in turn.\n\n%s\n", w.server.Software, n, header)
-	for _, measure := range []func(context.Context, *world, int) ([]row, error){latency, throughput, output, memory} {
-		rows, err := measure(ctx, w, n)
+	for _, measure := range []struct {
+		name string
+		take func(context.Context, *world, int) ([]row, error)
+	}{{"latency", latency}, {"throughput", throughput}, {"output", output}, {"memory", memory}} {
+		if only != "" && only != measure.name {
+			continue
+		}
+		rows, err := measure.take(ctx, w, n)
 		if err != nil {
 			return err
 		}
 		fmt.Println(join(rows))
 	}
-	if faults == "" {
+	if faults == "" || only != "" {
 		return nil
 	}
 	rows, err := flushes(ctx, faults, n)
