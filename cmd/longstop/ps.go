@@ -18,8 +18,8 @@ func (a *app) psVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ps",
 		Short: "What is running, and what is not known",
-		Long: `List the actions of which the host may still have something to say: what runs, and what is not known.
--a lists those that are over, too. ALIVE answers whether something of it still runs, OUTCOME what came of
+		Long: `List what runs, and what is not known: actions of which the host may still have something to say, and
+those that were lost. -a lists those that are over, too. ALIVE answers whether something of it still runs, OUTCOME what came of
 it, SEEN how old that knowledge is; "!" says why it cannot be newer.`,
 		Args: exactly(),
 		RunE: func(c *cobra.Command, _ []string) error { return a.ps(c.Context(), f) },
@@ -105,7 +105,7 @@ func nothingOf(f client.Filter) string {
 	if f.All {
 		return "no actions" + where
 	}
-	return "nothing runs, and no host owes an answer" + where + ": longstop ps -a" + options + " shows what ended"
+	return "nothing runs, and nothing is unknown" + where + ": longstop ps -a" + options + " shows what ended"
 }
 
 // howToStart is what an empty list says.
@@ -117,7 +117,7 @@ func (a *app) howToStart(ctx context.Context, gateway *client.Client, f client.F
 	case err == nil && len(hosts) == 0:
 		return "no hosts yet: longstop host add NAME, with what you would type after ssh"
 	case err == nil && !f.All:
-		return fmt.Sprintf("nothing runs, and no host owes an answer: longstop ps -a shows what ended, longstop run %s -- COMMAND starts something", plain(hosts[0].Name))
+		return fmt.Sprintf("nothing runs, and nothing is unknown: longstop ps -a shows what ended, longstop run %s -- COMMAND starts something", plain(hosts[0].Name))
 	case err == nil:
 		return fmt.Sprintf("nothing here: longstop run %s -- COMMAND starts something", plain(hosts[0].Name))
 	}

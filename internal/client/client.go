@@ -34,7 +34,7 @@ type Client struct {
 var ErrAbsent = errors.New("no gateway runs")
 
 func (c *Client) connect(ctx context.Context) (net.Conn, error) {
-	conn, err := dial(ctx, c.Home.Socket())
+	conn, err := dial(c.Home.Socket())
 	for tries := 0; tries < startTries && absent(err); tries++ {
 		if c.OnAbsent == nil {
 			return nil, ErrAbsent
@@ -42,7 +42,7 @@ func (c *Client) connect(ctx context.Context) (net.Conn, error) {
 		if err := c.OnAbsent(ctx); err != nil {
 			return nil, err
 		}
-		conn, err = dial(ctx, c.Home.Socket())
+		conn, err = dial(c.Home.Socket())
 	}
 	return conn, dialError(err, c.Home)
 }
@@ -203,7 +203,7 @@ func (c *Client) Action(ctx context.Context, id string) (a longstop.Action, err 
 
 // Filter chooses actions.
 type Filter struct {
-	All     bool // resolved ones too
+	All     bool // those that are over, too
 	Host    string
 	Session string
 	Before  string // an action id: older ones than it

@@ -314,13 +314,12 @@ func (c *chunks) next() error {
 
 // dial connects to the gateway's socket and makes sure that it is this user's own process that
 // listens there.
-func dial(ctx context.Context, socket string) (net.Conn, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", socket)
+func dial(socket string) (net.Conn, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: socket}) // at once, or not at all: unix(7)
 	if err != nil {
 		return nil, err
 	}
-	uid, err := peerUID(conn.(*net.UnixConn))
+	uid, err := peerUID(conn)
 	if err == nil && uid != os.Getuid() {
 		err = &longstop.Error{Code: longstop.CodeAccessRefused,
 			Message: fmt.Sprintf("the socket %s is served by uid %d, you are uid %d", socket, uid, os.Getuid()),

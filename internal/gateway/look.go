@@ -9,9 +9,10 @@ import (
 	"github.com/longstop/longstop/internal/wire"
 )
 
-// ActionFilter chooses actions for a list, newest first. The zero filter is all unresolved ones.
+// ActionFilter chooses actions for a list, newest first. The zero filter is all that are unresolved, or
+// over with an outcome that stays unknown.
 type ActionFilter struct {
-	All     bool // resolved ones too
+	All     bool // the others too
 	Host    string
 	Session longstop.SessionID
 	Limit   int               // default 100
@@ -45,7 +46,7 @@ func (g *Gateway) Action(ctx context.Context, id string) (longstop.Action, error
 // Actions lists actions, newest first.
 func (g *Gateway) Actions(ctx context.Context, f ActionFilter) ([]longstop.Action, error) {
 	page, err := g.store.Actions(ctx, sqlite.Filter{
-		Host: f.Host, SessionID: f.Session, UnresolvedOnly: !f.All, Before: f.Before, Limit: f.Limit})
+		Host: f.Host, SessionID: f.Session, Open: !f.All, Before: f.Before, Limit: f.Limit})
 	if err != nil {
 		return nil, err
 	}

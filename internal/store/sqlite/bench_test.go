@@ -152,7 +152,7 @@ func BenchmarkMillion(b *testing.B) {
 		"middle":     {Before: middle},
 		"host":       {Host: "web-7", Before: middle},
 		"session":    {SessionID: "ses_7", Before: middle},
-		"unresolved": {UnresolvedOnly: true},
+		"unresolved": {Open: true},
 	} {
 		b.Run("page/"+name, func(b *testing.B) {
 			for b.Loop() {

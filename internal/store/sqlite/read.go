@@ -18,11 +18,11 @@ const defaultLimit = 100
 
 // Filter chooses actions. Empty fields choose all.
 type Filter struct {
-	Host           string
-	SessionID      longstop.SessionID
-	UnresolvedOnly bool
-	Before         longstop.ActionID // only those made before this one: the last of the page before
-	Limit          int               // 0: 100
+	Host      string
+	SessionID longstop.SessionID
+	Open      bool              // only what is unresolved, and what is over with an outcome that stays unknown
+	Before    longstop.ActionID // only those made before this one: the last of the page before
+	Limit     int               // 0: 100
 }
 
 // EntryFilter chooses entries. Empty fields choose all.
@@ -122,19 +122,24 @@ func (s *Store) Actions(ctx context.Context, f Filter) ([]longstop.Action, error
 
 // query chooses rows by index first, so that sorting moves numbers and not whole actions.
 func (f Filter) query(before int64) (string, []any) {
-	from, where, args := `actions`, `seq < ?`, []any{before}
-	if f.UnresolvedOnly {
-		// Else the few unresolved among a million would be searched for by age.
-		from, where = from+` INDEXED BY actions_unresolved`, where+` AND unresolved = 1`
-	}
+	where, args := ` WHERE seq < ?1`, []any{before, limit(f.Limit), f.Host, string(f.SessionID)}
 	if f.Host != "" {
-		where, args = where+` AND host = ?`, append(args, f.Host)
+		where += ` AND host = ?3`
 	}
 	if f.SessionID != "" {
-		where, args = where+` AND session_id = ?`, append(args, string(f.SessionID))
+		where += ` AND session_id = ?4`
 	}
-	return selectAction + `WHERE seq IN (SELECT seq FROM ` + from + ` WHERE ` + where + ` ORDER BY seq DESC LIMIT ?) ORDER BY seq DESC`,
-		append(args, limit(f.Limit))
+	newest := func(from, more string) string {
+		return `SELECT seq FROM actions` + from + where + more + ` ORDER BY seq DESC LIMIT ?2`
+	}
+	chosen := newest(``, ``)
+	if f.Open {
+		// Without the indexes the few that are open among a million would be searched for by age.
+		chosen = `SELECT seq FROM (SELECT * FROM (` + newest(` INDEXED BY actions_unresolved`, ` AND unresolved = 1`) + `)
+			UNION ALL SELECT * FROM (` + newest(` INDEXED BY actions_unknown`, ` AND unresolved = 0 AND outcome = 'unknown'`) + `))
+			ORDER BY seq DESC LIMIT ?2`
+	}
+	return selectAction + `WHERE seq IN (` + chosen + `) ORDER BY seq DESC`, args
 }
 
 func limit(n int) int {

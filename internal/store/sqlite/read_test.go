@@ -20,25 +20,30 @@ func TestPages(t *testing.T) {
 	for i := range 30 {
 		a := newAction(fmt.Sprintf("web-%d", i%3))
 		a.SessionID = longstop.SessionID(fmt.Sprintf("ses_%d", i%2))
-		if i%5 != 0 {
+		switch {
+		case i%10 == 1: // lost
+			a.Launch.State, a.Workload.State, a.Outcome = longstop.LaunchAccepted, longstop.WorkloadLost, longstop.OutcomeUnknown
+		case i%5 != 0:
 			a.Launch.State = longstop.LaunchRejected
 		}
 		put(t, s, a, journal.Requested)
 		all = append([]longstop.ActionID{a.ID}, all...)
 	}
 	numberOf := func(i int) int { return len(all) - 1 - i } // the loop's number of all[i]
+	isOpen := func(n int) bool { return n%5 == 0 || n%10 == 1 }
 	for name, c := range map[string]struct {
 		filter Filter
 		want   func(n int) bool
 		index  string // that the plan must use
 	}{
-		"all":                     {Filter{}, func(int) bool { return true }, "PRIMARY KEY"},
-		"host":                    {Filter{Host: "web-1"}, func(n int) bool { return n%3 == 1 }, "actions_host"},
-		"session":                 {Filter{SessionID: "ses_1"}, func(n int) bool { return n%2 == 1 }, "actions_session"},
-		"unresolved":              {Filter{UnresolvedOnly: true}, func(n int) bool { return n%5 == 0 }, "actions_unresolved"},
-		"unresolved of a host":    {Filter{UnresolvedOnly: true, Host: "web-0"}, func(n int) bool { return n%15 == 0 }, "actions_unresolved"},
-		"unresolved of a session": {Filter{UnresolvedOnly: true, SessionID: "ses_0"}, func(n int) bool { return n%10 == 0 }, "actions_unresolved"},
-		"host not there":          {Filter{Host: "web"}, func(int) bool { return false }, "actions_host"},
+		"all":               {Filter{}, func(int) bool { return true }, "PRIMARY KEY"},
+		"host":              {Filter{Host: "web-1"}, func(n int) bool { return n%3 == 1 }, "actions_host"},
+		"session":           {Filter{SessionID: "ses_1"}, func(n int) bool { return n%2 == 1 }, "actions_session"},
+		"open":              {Filter{Open: true}, isOpen, "actions_unresolved"},
+		"lost":              {Filter{Open: true}, isOpen, "actions_unknown"},
+		"open of a host":    {Filter{Open: true, Host: "web-1"}, func(n int) bool { return isOpen(n) && n%3 == 1 }, "actions_unknown"},
+		"open of a session": {Filter{Open: true, SessionID: "ses_1"}, func(n int) bool { return isOpen(n) && n%2 == 1 }, "actions_unknown"},
+		"host not there":    {Filter{Host: "web"}, func(int) bool { return false }, "actions_host"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,7 +53,7 @@ func TestPages(t *testing.T) {
 					want = append(want, id)
 				}
 			}
-			for f := (Filter{Host: c.filter.Host, SessionID: c.filter.SessionID, UnresolvedOnly: c.filter.UnresolvedOnly, Limit: 4}); ; {
+			for f := (Filter{Host: c.filter.Host, SessionID: c.filter.SessionID, Open: c.filter.Open, Limit: 4}); ; {
 				page, err := s.Actions(t.Context(), f)
 				if err != nil {
 					t.Fatal(err)

@@ -94,7 +94,7 @@ func TestNewerSchemaIsLeftAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "longstop.db")
 	must(t, os.Chmod(filepath.Dir(path), 0o700))
 	s := open(t, path)
-	_, err := s.conn.ExecContext(t.Context(), `INSERT INTO goose_db_version (version_id, is_applied) VALUES (2, 1); ALTER TABLE actions ADD COLUMN new TEXT`)
+	_, err := s.conn.ExecContext(t.Context(), `INSERT INTO goose_db_version (version_id, is_applied) VALUES (1000, 1); ALTER TABLE actions ADD COLUMN new TEXT`)
 	must(t, errors.Join(err, s.Close()))
 	before, err := os.ReadFile(path)
 	must(t, err)
