@@ -18,6 +18,7 @@ import (
 
 // How long things may last before a person is told.
 const (
+	sayAfter       = time.Second            // of a host or gateway that is asked
 	lingerPatience = 700 * time.Millisecond // of lingering
 	remindAfter    = time.Minute            // of a host's silence, growing fivefold
 	askPatience    = 3 * time.Second        // of asking something on the side
@@ -112,7 +113,7 @@ func (f *follower) follow(ctx context.Context) (*longstop.Action, error) {
 	if f.limit > 0 {
 		limit = time.After(f.limit)
 	}
-	over := false
+	over, slow := false, time.After(sayAfter)
 	go f.pull(ctx, f.open)
 	for {
 		select {
@@ -145,6 +146,8 @@ func (f *follower) follow(ctx context.Context) (*longstop.Action, error) {
 				return f.action, nil
 			}
 			return f.action, f.leave(ctx, "the wait of "+span(f.limit)+" is over")
+		case <-slow:
+			f.tellSlow()
 		case <-f.linger:
 			f.linger = nil
 			go f.tellLingering(ctx, *f.action)
@@ -301,6 +304,17 @@ func (f *follower) resumedAt() string {
 
 func (f *follower) note(format string, args ...any) {
 	f.app.talk.note(format, args...)
+}
+
+// tellSlow says what is waited for where nothing has come yet.
+func (f *follower) tellSlow() {
+	switch {
+	case f.gatewayGone:
+	case f.action == nil:
+		f.note("waiting for the gateway")
+	case f.action.Launch.State == longstop.LaunchSent:
+		f.note("waiting for %s to answer", plain(f.action.Host))
+	}
 }
 
 // tellLingering asks who is left, so that the note can name them; without an answer it counts.

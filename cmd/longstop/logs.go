@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -52,7 +53,9 @@ standard output. -f goes on until the run is over; interrupting it stops nothing
 
 func (a *app) logs(ctx context.Context, args []string, stream string, offset int64) error {
 	return a.each(ctx, args, func(gateway *client.Client, action longstop.Action) error {
+		slow := time.AfterFunc(sayAfter, func() { a.talk.note("waiting for %s, which keeps the output", plain(action.Host)) })
 		output, err := gateway.Output(ctx, string(action.ID), stream, offset)
+		slow.Stop()
 		if err != nil {
 			return err
 		}

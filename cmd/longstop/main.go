@@ -99,18 +99,68 @@ stdout is data, stderr is talk. Every verb that reads data takes --json.`,
 	root.SetHelpCommandGroupID("about")
 	root.SetCompletionCommandGroupID("about")
 	root.AddGroup(&cobra.Group{ID: "work", Title: "Work:"}, &cobra.Group{ID: "hosts", Title: "Hosts:"}, &cobra.Group{ID: "about", Title: "Longstop itself:"})
-	for group, verbs := range map[string][]*cobra.Command{
-		"work":  {a.runVerb(), a.psVerb(), a.showVerb(), a.logsVerb(), a.waitVerb(), a.cancelVerb(), a.reconcileVerb(), a.inspectVerb(), a.activityVerb()},
-		"hosts": {a.hostVerb()},
-		"about": {a.daemonVerb(), a.demoVerb(), a.doctorVerb(), a.versionVerb()},
-	} {
-		for _, verb := range verbs {
-			verb.GroupID = group
-			verb.SuggestFor = alsoCalled[verb.Name()]
-			root.AddCommand(verb)
-		}
-	}
+	a.addVerbs(root)
 	return root
+}
+
+// verbs are made by name: a call that names one is spared the others.
+var verbs = []struct {
+	name, group string
+	make        func(*app) *cobra.Command
+}{
+	{"run", "work", (*app).runVerb},
+	{"ps", "work", (*app).psVerb},
+	{"show", "work", (*app).showVerb},
+	{"logs", "work", (*app).logsVerb},
+	{"wait", "work", (*app).waitVerb},
+	{"cancel", "work", (*app).cancelVerb},
+	{"reconcile", "work", (*app).reconcileVerb},
+	{"inspect", "work", (*app).inspectVerb},
+	{"activity", "work", (*app).activityVerb},
+	{"host", "hosts", (*app).hostVerb},
+	{"daemon", "about", (*app).daemonVerb},
+	{"demo", "about", (*app).demoVerb},
+	{"doctor", "about", (*app).doctorVerb},
+	{"version", "about", (*app).versionVerb},
+}
+
+// addVerbs adds the verb that comes first, or all of them.
+func (a *app) addVerbs(root *cobra.Command) {
+	add := func(name string) (found bool) {
+		for _, v := range verbs {
+			if name == v.name || name == "" {
+				verb := v.make(a)
+				verb.GroupID, verb.SuggestFor, found = v.group, alsoCalled[v.name], true
+				root.AddCommand(verb)
+			}
+		}
+		return found
+	}
+	if len(a.args) > 0 && a.args[0] != "" && add(a.args[0]) {
+		root.CompletionOptions.DisableDefaultCmd = true
+		return
+	}
+	add("")
+	root.SetHelpCommand(helpVerb())
+}
+
+// helpVerb is cobra's, but for a name that is no verb, which it takes for none.
+func helpVerb() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [VERB]",
+		Short:   "Help about a verb",
+		GroupID: "about",
+		RunE: func(c *cobra.Command, args []string) error {
+			about, rest, err := c.Root().Find(args)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return c.Root().Args(about, rest)
+			}
+			return about.Help()
+		},
+	}
 }
 
 // flagError is a flag that cannot be read: with the flag that was meant, or what its value should be.

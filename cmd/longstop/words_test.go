@@ -279,6 +279,17 @@ func TestWorst(t *testing.T) {
 }
 
 // Every error code has an exit status and a fate that do not contradict each other.
+// A verb is made by its name alone, and is the only one then.
+func TestVerbsAreMadeByName(t *testing.T) {
+	t.Parallel()
+	for _, v := range verbs {
+		a := &app{args: []string{v.name}, talk: new(talk)}
+		if made := a.root().Commands(); len(made) != 1 || made[0].Name() != v.name {
+			t.Errorf("%s: %v", v.name, made)
+		}
+	}
+}
+
 func TestErrorStatuses(t *testing.T) {
 	t.Parallel()
 	for code := range longstop.Codes {

@@ -182,7 +182,14 @@ func otherHost(old *sqlite.Host, row longstop.Host) error {
 		}
 	}
 	return &longstop.Error{Code: longstop.CodeHostMismatch,
-		Message: fmt.Sprintf("%s has %d unresolved actions %s", row.Name, old.Unresolved, where), Hint: underAnotherName}
+		Message: fmt.Sprintf("%s has %s %s", row.Name, unresolved(old.Unresolved), where), Hint: underAnotherName}
+}
+
+func unresolved(n int) string {
+	if n == 1 {
+		return "1 unresolved action"
+	}
+	return fmt.Sprintf("%d unresolved actions", n)
 }
 
 // underAnotherName is the way on where what unresolved actions are known to is gone for good.
@@ -288,7 +295,7 @@ func (g *Gateway) RemoveHost(ctx context.Context, name string) error {
 		}
 		if row.Unresolved > 0 {
 			return &longstop.Error{Code: longstop.CodeUsage,
-				Message: fmt.Sprintf("%s has %d unresolved actions: without it nobody would ask what became of them", name, row.Unresolved),
+				Message: fmt.Sprintf("%s has %s: without it nobody would ask what became of that", name, unresolved(row.Unresolved)),
 				Hint:    underAnotherName}
 		}
 		if _, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.HostRemoved, Host: name, By: g.by}); err != nil {
