@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -23,16 +24,16 @@ func MachineID() string {
 }
 
 // BootID names this boot of this kernel; PID namespaces share it.
-func BootID() string { return firstLine("/proc/sys/kernel/random/boot_id") }
+func BootID() string { return bootID() }
+
+// A process sees neither change.
+var (
+	bootID = sync.OnceValue(func() string { return firstLine("/proc/sys/kernel/random/boot_id") })
+	pidNS  = sync.OnceValue(func() string { name, _ := os.Readlink("/proc/self/ns/pid"); return name })
+)
 
 // PIDNamespace names the table that process numbers belong to: "pid:[4026531836]".
-func PIDNamespace() string {
-	target, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil {
-		return ""
-	}
-	return target
-}
+func PIDNamespace() string { return pidNS() }
 
 // BootNow is the present instant of CLOCK_BOOTTIME.
 func BootNow() longstop.BootTime {

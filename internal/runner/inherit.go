@@ -46,7 +46,7 @@ type child struct {
 
 // reap takes note of every child that ended, and takes over from owners that did.
 func (k *keeper) reap() {
-	k.reaper.Reap(k.sawEnd)
+	none := k.reaper.Reap(k.sawEnd)
 	k.mu.Lock()
 	var orphaned []*ward
 	for _, w := range k.wards {
@@ -55,7 +55,11 @@ func (k *keeper) reap() {
 			orphaned = append(orphaned, w)
 		}
 	}
-	k.adopt()
+	if none {
+		k.sort(nil)
+	} else {
+		k.adopt()
+	}
 	for _, w := range k.wards {
 		if w.custody != nil {
 			w.custody.nudge()
@@ -101,8 +105,9 @@ func (w *ward) isMain(id boundary.Identity) bool {
 //
 // The list misses nobody (boundary.Reaper.Children), which is what makes it a proof: a run of which
 // no child is in it has nothing left, since whatever lives of it descends from one that would be.
-func (k *keeper) adopt() {
-	children := k.reaper.Children()
+func (k *keeper) adopt() { k.sort(k.reaper.Children()) }
+
+func (k *keeper) sort(children []boundary.Stat) {
 	seen := map[boundary.Identity]bool{}
 	owners := map[boundary.Identity]*ward{}
 	for _, w := range k.wards {

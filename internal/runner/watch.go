@@ -22,6 +22,10 @@ const (
 	// pollEvery is how often records are read where changes are not told.
 	pollEvery = 200 * time.Millisecond
 
+	// gatherFor is how long changed records are left alone, since one is often followed by another.
+	// An end is told at once.
+	gatherFor = 3 * time.Millisecond
+
 	// maxPushed bounds the runs of one pushed frame.
 	maxPushed = 64
 )
@@ -72,11 +76,11 @@ func heartbeat(ms int64) time.Duration {
 
 // push is watch's loop. It ends with an error: the channel's end, or a folder that went away.
 func (s *server) push(ctx context.Context, request wire.Request, folder *record.Folder, beat time.Duration) error {
-	// Records are written by way of their names in claims, runs come and go in unresolved; both
-	// are watched before they are first read, so that nothing falls between.
+	// Records are written by way of their names in claims, and a run leaves unresolved when it is
+	// final; both are watched before they are first read, so that nothing falls between.
 	records := s.changes.watch(folder.Path("claims"), unix.IN_MODIFY)
 	defer records.stop()
-	index := s.changes.watch(folder.Path("unresolved"), unix.IN_CREATE|unix.IN_DELETE)
+	index := s.changes.watch(folder.Path("unresolved"), unix.IN_DELETE)
 	defer index.stop()
 	pause := beat
 	if !records.told() || !index.told() {
@@ -86,11 +90,15 @@ func (s *server) push(ctx context.Context, request wire.Request, folder *record.
 	ensuring := make(chan struct{}, 1)
 	var number uint64
 	var lookedAtAll, pushed time.Time
+	var gathered <-chan time.Time // when the records that changed are looked at
 	for {
-		names, missed := records.take()
-		more, alsoMissed := index.take()
-		maps.Copy(names, more)
-		all := missed || alsoMissed || time.Since(lookedAtAll) >= pause
+		names, missed := index.take()
+		if gathered == nil {
+			more, alsoMissed := records.take()
+			maps.Copy(names, more)
+			missed = missed || alsoMissed
+		}
+		all := missed || time.Since(lookedAtAll) >= pause
 		if all {
 			lookedAtAll = time.Now()
 			if _, err := s.host.folder(request); err != nil { // wiped or moved meanwhile
@@ -120,7 +128,12 @@ func (s *server) push(ctx context.Context, request wire.Request, folder *record.
 		timer := time.NewTimer(max(0, min(pause-time.Since(lookedAtAll), beat-time.Since(pushed))))
 		select {
 		case <-records.changed:
+			if gathered == nil {
+				gathered = time.After(gatherFor)
+			}
 		case <-index.changed:
+		case <-gathered:
+			gathered = nil
 		case <-timer.C:
 		case <-ctx.Done():
 			return ctx.Err()
