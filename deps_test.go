@@ -57,6 +57,11 @@ var rooms = map[string]room{
 		third: edges{"golang.org/x/sys": xsys}},
 	"internal/record": {floor: 2, ours: edges{".": words, "internal/wire": wired, "internal/lifecycle": rules, "internal/fault": hooks},
 		third: edges{"golang.org/x/sys": xsys}},
+	"internal/systemd": {floor: 2, ours: edges{".": words},
+		third: edges{
+			"github.com/godbus/dbus/v5": "D-Bus, the one way to a service manager that takes bytes as they are and says which error it was",
+			"golang.org/x/sys":          xsys,
+		}},
 	"internal/client": {floor: 2, ours: edges{".": words}},
 	"internal/store/sqlite": {floor: 2, ours: edges{".": words, "internal/journal": "what an entry is", "internal/lifecycle": rules, "internal/fault": hooks},
 		third: edges{
@@ -133,7 +138,10 @@ var rooms = map[string]room{
 
 // reach says which modules of others may be linked into a command at all, however indirectly.
 var reach = map[string]edges{
-	"cmd/longstop-runner": {"golang.org/x/sys": xsys},
+	"cmd/longstop-runner": {
+		"golang.org/x/sys":          xsys,
+		"github.com/godbus/dbus/v5": "the service manager, by way of internal/systemd",
+	},
 	"cmd/longstop": {
 		"github.com/spf13/cobra":               "verbs, flags, completion",
 		"github.com/spf13/pflag":               "by way of cobra",
