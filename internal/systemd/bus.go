@@ -126,12 +126,20 @@ func logIn(ctx context.Context, p place) (*line, error) {
 	}
 	if err != nil {
 		end()
-		if ctx.Err() != nil {
-			err = fmt.Errorf("%w: %w", ErrUnanswered, ctx.Err())
-		}
-		return nil, fmt.Errorf("%s: log in: %w", p.path, err)
+		return nil, fmt.Errorf("%s: log in: %w: %w", p.path, loginKind(ctx, err), err)
 	}
 	return &line{Conn: conn, place: p, end: end}, nil
+}
+
+// loginKind tells what a failed login means. Nothing was asked yet: it may be tried again.
+func loginKind(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ErrUnanswered
+	case err.Error() == "dbus: authentication failed": // the library has no other word for it
+		return ErrRefused
+	}
+	return errAway
 }
 
 // once calls a method over a connection. The error tells what may be done again: see undelivered.
@@ -183,7 +191,8 @@ func (b *bus) tell(ctx context.Context, name, path, method string, args ...any) 
 // pause waits a moment for a manager that is away, and reports whether to try again. One whose
 // sockets are not there is not waited for; one that left a socket may be about to listen again.
 func (b *bus) pause(ctx context.Context, err error) bool {
-	if b.isClosed() || errors.Is(err, ErrNoManager) && !errors.Is(err, syscall.ECONNREFUSED) {
+	gone := errors.Is(err, ErrNoManager) && !errors.Is(err, syscall.ECONNREFUSED)
+	if gone || errors.Is(err, ErrRefused) || b.isClosed() {
 		return false
 	}
 	select {

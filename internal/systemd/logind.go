@@ -74,8 +74,11 @@ func (l *Logind) KillsAtLogout(ctx context.Context, user string) (bool, error) {
 	return kill && kills(user, only, exclude), nil
 }
 
-// kills is logind's rule.
+// kills is logind's rule: where nobody is excluded, root is.
 func kills(user string, only, exclude []string) bool {
+	if len(exclude) == 0 {
+		exclude = []string{"root"}
+	}
 	return !slices.Contains(exclude, user) && (len(only) == 0 || slices.Contains(only, user))
 }
 

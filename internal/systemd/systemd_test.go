@@ -235,6 +235,41 @@ func TestUserPlaces(t *testing.T) {
 	}
 }
 
+// What fails before a call could be made is another try for whoever has time.
+func TestLoginThatBreaks(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "lsd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l, err := net.Listen("unix", dir+"/bus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tries := make(chan bool, 1000)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+			tries <- true
+		}
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-tries
+		<-tries
+		cancel()
+	}()
+	defer l.Close()
+	if _, _, err := newBus(place{path: dir + "/bus"}).tell(ctx, busName, busPath, busName+".Peer.Ping"); err == nil || errors.Is(err, ErrNoManager) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestNobodyToAsk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -272,6 +307,9 @@ func TestSilentBusIsLeft(t *testing.T) {
 
 func TestKills(t *testing.T) {
 	t.Parallel()
+	if kills("root", nil, nil) || kills("root", []string{"root"}, nil) || !kills("root", nil, []string{"other"}) {
+		t.Error("root is excluded where nobody is named")
+	}
 	for _, c := range []struct {
 		only, exclude []string
 		want          bool

@@ -22,6 +22,8 @@ type hearing struct {
 
 // hear listens for signals about jobs, about the manager and, if named, about a unit.
 func (m *Manager) hear(ctx context.Context, unit string) (*hearing, error) {
+	ctx, cancel := context.WithTimeout(ctx, answersWithin)
+	defer cancel()
 	for {
 		l, err := m.bus.connect(ctx)
 		if err == nil {
@@ -30,7 +32,7 @@ func (m *Manager) hear(ctx context.Context, unit string) (*hearing, error) {
 				return h, nil
 			}
 		}
-		if !passing(err) || !m.bus.pause(ctx, err) {
+		if !m.bus.pause(ctx, err) {
 			return nil, err
 		}
 	}
