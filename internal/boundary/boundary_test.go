@@ -16,7 +16,7 @@ import (
 )
 
 // eventually polls until ok, and fails the test after ten seconds.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -180,7 +180,7 @@ func TestMarked(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	s := start(t, "exec sleep 60 </dev/null")
-	eventually(t, "exec", func() bool { s, _ = Look(s.PID); return s.Name == "sleep" })
+	eventually(t, "exec", func() bool { s, _ = Look(s.PID); return Describe(s).Command == "sleep 60" })
 	p := Describe(s)
 	if p.PID != s.PID || p.Command != "sleep 60" || p.UID != os.Geteuid() || p.Files[0] != "/dev/null" || p.SID != s.PID || p.State == "" {
 		t.Errorf("Describe = %+v", p)

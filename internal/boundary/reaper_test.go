@@ -19,6 +19,10 @@ func TestMain(m *testing.M) {
 		reap(script)
 		return
 	}
+	if as := helpers[os.Getenv("BOUNDARY_TEST_AS")]; as != nil {
+		as()
+		return
+	}
 	os.Exit(m.Run())
 }
 
