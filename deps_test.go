@@ -30,12 +30,13 @@ type room struct {
 type edges map[string]string
 
 const (
-	words = "the words"
-	wired = "the messages of the host contract"
-	rules = "which state may follow which"
-	hooks = "marks the steps at which tests may end a process; empty in releases"
-	xsys  = "system calls that package syscall lacks"
-	sshGo = "the SSH protocol"
+	words   = "the words"
+	wired   = "the messages of the host contract"
+	rules   = "which state may follow which"
+	plainly = "the words as JSON, without reflection"
+	hooks   = "marks the steps at which tests may end a process; empty in releases"
+	xsys    = "system calls that package syscall lacks"
+	sshGo   = "the SSH protocol"
 )
 
 // rooms is the layout of docs/map.md, held. Imports go down; the two actors, gateway and runner,
@@ -46,7 +47,8 @@ var rooms = map[string]room{
 
 	"internal/lifecycle": {floor: 1, pure: true, ours: edges{".": words}},
 	"internal/reconcile": {floor: 1, pure: true, ours: edges{".": words, "internal/lifecycle": rules}},
-	"internal/wire":      {floor: 1, pure: true, ours: edges{".": words}},
+	"internal/fastjson":  {floor: 1, pure: true, ours: edges{".": words}},
+	"internal/wire":      {floor: 1, pure: true, ours: edges{".": words, "internal/fastjson": plainly}},
 	"internal/journal": {floor: 1, pure: true, ours: edges{".": words},
 		third: edges{"golang.org/x/mod": "tlog: the journal's tree of hashes"}},
 
@@ -62,8 +64,8 @@ var rooms = map[string]room{
 			"github.com/godbus/dbus/v5": "D-Bus, the one way to a service manager that takes bytes as they are and says which error it was",
 			"golang.org/x/sys":          xsys,
 		}},
-	"internal/client": {floor: 2, ours: edges{".": words}},
-	"internal/store/sqlite": {floor: 2, ours: edges{".": words, "internal/journal": "what an entry is", "internal/lifecycle": rules, "internal/fault": hooks},
+	"internal/client": {floor: 2, ours: edges{".": words, "internal/fastjson": plainly}},
+	"internal/store/sqlite": {floor: 2, ours: edges{".": words, "internal/fastjson": plainly, "internal/journal": "what an entry is", "internal/lifecycle": rules, "internal/fault": hooks},
 		third: edges{
 			"modernc.org/sqlite":          "the database, without cgo",
 			"github.com/pressly/goose/v3": "its migrations",
@@ -109,14 +111,14 @@ var rooms = map[string]room{
 
 	"internal/api": {floor: 4, ours: edges{
 		".": words, "internal/gateway": "what it shows", "internal/wire": "shapes of output and inspect",
-		"internal/lifecycle": rules},
+		"internal/lifecycle": rules, "internal/fastjson": plainly},
 		third: edges{"golang.org/x/sys": "peer credentials of a Unix socket"}},
 
 	"internal/demo": {floor: 4, ours: edges{
 		".": words, "internal/sshlink/loopback": "its host"},
 		third: edges{"golang.org/x/crypto": "plain SSH where no ssh is installed"}},
 	"cmd/longstop": {floor: 5, ours: edges{
-		".": words, "internal/client": "the API", "internal/lifecycle": "exit statuses"},
+		".": words, "internal/client": "the API", "internal/lifecycle": "exit statuses", "internal/fastjson": plainly},
 		third: edges{
 			"github.com/spf13/cobra": "verbs, flags, completion",
 			"github.com/spf13/pflag": "flags",

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/client"
+	"github.com/longstop/longstop/internal/fastjson"
 )
 
 // How long things may last before a person is told.
@@ -368,8 +368,8 @@ func (f *follower) stream(ctx context.Context, open func(context.Context) (*clie
 		case longstop.FollowNote:
 			f.report(ctx, happening{note: string(e.Data)})
 		case longstop.FollowAction:
-			a := new(longstop.Action)
-			if err := json.Unmarshal(e.Data, a); err != nil {
+			a, err := fastjson.ReadAction(e.Data)
+			if err != nil {
 				return fmt.Errorf("%w: an action that cannot be read: %w", client.ErrGone, err)
 			}
 			f.report(ctx, happening{action: a})

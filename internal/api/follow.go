@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/fastjson"
 	"github.com/longstop/longstop/internal/gateway"
 )
 
@@ -58,6 +59,10 @@ func (st *stream) send(kind longstop.FollowKind, offset int64, data []byte, last
 		st.over = true
 		st.gone()
 	}
+}
+
+func (st *stream) action(a *longstop.Action, last bool) {
+	st.send(longstop.FollowAction, 0, fastjson.AppendAction(nil, a), last)
 }
 
 func (st *stream) json(kind longstop.FollowKind, v any, last bool) {
@@ -221,7 +226,7 @@ func (f *follower) saw(a longstop.Action) {
 		return
 	}
 	f.last = &a
-	f.json(longstop.FollowAction, a, false)
+	f.action(&a, false)
 }
 
 func sameFace(a, b *longstop.Action) bool {
@@ -284,6 +289,6 @@ func (f *follower) follow(a longstop.Action) error {
 			return err
 		}
 	}
-	f.json(longstop.FollowAction, a, true)
+	f.action(&a, true)
 	return nil
 }

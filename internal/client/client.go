@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/fastjson"
 )
 
 // Client is one gateway's client. The zero OnAbsent leaves an absent gateway absent.
@@ -187,7 +188,7 @@ func (o Offsets) query() url.Values {
 func (c *Client) Run(ctx context.Context, run longstop.RunRequest, from Offsets) (*Follow, error) {
 	query := from.query()
 	query.Set("follow", "1")
-	return c.stream(ctx, "POST", v1+"/actions", query, run)
+	return c.stream(ctx, "POST", v1+"/actions", query, fastjson.AppendRun(nil, &run))
 }
 
 // Follow follows an action from the given offsets of its output.
@@ -301,15 +302,11 @@ func (c *Client) Journal(ctx context.Context, f JournalFilter) (list []longstop.
 	return list, err
 }
 
-// stream opens a follow stream.
-func (c *Client) stream(ctx context.Context, method, path string, query url.Values, in any) (*Follow, error) {
-	q := request{method: method, path: target(path, query), patience: stall, again: in == nil}
-	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
-			return nil, fmt.Errorf("make the request: %w", err)
-		}
-		q.body, q.length, q.contentType = bytes.NewReader(data), int64(len(data)), "application/json"
+// stream opens a follow stream, with a body of JSON or none.
+func (c *Client) stream(ctx context.Context, method, path string, query url.Values, body []byte) (*Follow, error) {
+	q := request{method: method, path: target(path, query), patience: stall, again: body == nil}
+	if body != nil {
+		q.body, q.length, q.contentType = bytes.NewReader(body), int64(len(body)), "application/json"
 	}
 	r, err := c.do(ctx, q)
 	if err != nil {
@@ -325,7 +322,14 @@ func (c *Client) stream(ctx context.Context, method, path string, query url.Valu
 
 // follow makes an exchange that answers with notes and one result.
 func (c *Client) follow(ctx context.Context, path string, in any, note func(string), out any) error {
-	f, err := c.stream(ctx, "POST", path, url.Values{"follow": {"1"}}, in)
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return fmt.Errorf("make the request: %w", err)
+		}
+	}
+	f, err := c.stream(ctx, "POST", path, url.Values{"follow": {"1"}}, body)
 	if err != nil {
 		return err
 	}

@@ -5,9 +5,9 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 
 	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/fastjson"
 )
 
 // macLead is what stands between a record's other fields and its MAC. MAC is the last field of
@@ -20,10 +20,7 @@ const macLength = len(macLead) + 2*sha256.Size + len(`"}`)
 // of the same JSON without the field; without one it has none.
 func Sign(rec longstop.Record, secret []byte) []byte {
 	rec.MAC = ""
-	body, err := json.Marshal(rec)
-	if err != nil {
-		panic("wire: a record always has a JSON form: " + err.Error())
-	}
+	body := fastjson.AppendRecord(nil, &rec)
 	if len(secret) == 0 {
 		return body
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/fastjson"
 	"github.com/longstop/longstop/internal/journal"
 )
 
@@ -71,8 +72,8 @@ func scanAction(r row) (*longstop.Action, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read an action: %w", err)
 	}
-	a := new(longstop.Action)
-	if err := json.Unmarshal(data, a); err != nil {
+	a, err := fastjson.ReadAction(data)
+	if err != nil {
 		return nil, fmt.Errorf("read an action: %w", err)
 	}
 	return a, nil
@@ -188,9 +189,11 @@ func (s *Store) Unresolved(ctx context.Context, host string) ([]Pending, error) 
 		if err := r.Scan(&data, &p.Secret); err != nil {
 			return err
 		}
-		if err := json.Unmarshal(data, &p.Action); err != nil {
+		a, err := fastjson.ReadAction(data)
+		if err != nil {
 			return fmt.Errorf("read an action: %w", err)
 		}
+		p.Action = *a
 		pending = append(pending, p)
 		return nil
 	})

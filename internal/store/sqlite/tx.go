@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/fastjson"
 	"github.com/longstop/longstop/internal/journal"
 )
 
@@ -115,10 +116,7 @@ func (tx *Tx) putAction(a *longstop.Action) error {
 	case a.IdempotencyKey == "":
 		return errors.New("it has no idempotency key")
 	}
-	data, err := json.Marshal(a)
-	if err != nil {
-		return err
-	}
+	data := fastjson.AppendAction(make([]byte, 0, 4<<10), a)
 	tx.wrote = true
 	s := tx.store
 	if a.Revision == 1 {
