@@ -91,6 +91,7 @@ type stream struct {
 	file  *os.File // nil if it could not be made
 	idle  chan struct{}
 	plain bool // splice(2) does not work here: copy
+	wide  bool // the pipe has been given more room
 
 	mu      sync.Mutex
 	kept    int64
@@ -121,6 +122,10 @@ func (s *stream) pump() {
 		})
 		if err != nil {
 			return // interrupted, or closed
+		}
+		if !s.wide && s.kept >= widePipe { // much is written: few streams are, and wide pipes are few
+			s.wide = true
+			widen(s.pipe)
 		}
 		if moved == 0 {
 			s.mu.Lock()

@@ -20,6 +20,21 @@ import (
 // flowBlock is the most that one answer of flowing output carries: whoever reads it holds one whole.
 const flowBlock = 256 << 10
 
+// flowMoment is how long what has just begun to come is let come: a program that writes much does so
+// in many small pieces, each of which would wake everybody on the way.
+const flowMoment = time.Millisecond
+
+// widePipe is the room that pipe(7) lets a user give a pipe. With the usual 64 KiB those at the two ends
+// of a stream spend more on waking each other than on moving bytes. A user who has many wide pipes is
+// refused another, and it stays as it was.
+const widePipe = 1 << 20
+
+func widen(pipe *os.File) {
+	if raw, err := pipe.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { unix.FcntlInt(fd, unix.F_SETPIPE_SZ, widePipe) })
+	}
+}
+
 // flow sends what a stream has from the request's offset on, and what it gets, until it is over or
 // has got nothing for WaitMS.
 func (s *session) flow(ctx context.Context, run *record.Run, request wire.OutputRequest) (wire.OutputAnswer, error) {
@@ -31,6 +46,9 @@ func (s *session) flow(ctx context.Context, run *record.Run, request wire.Output
 	pause := lookAgain
 	if !w.told() {
 		pause = lookOften
+	}
+	if out, ok := s.out.to.(*os.File); ok {
+		widen(out)
 	}
 	f := &flowing{out: s.out, nonce: s.request.Nonce, run: run, stream: request.Stream, offset: request.Offset}
 	defer f.close()
@@ -63,6 +81,7 @@ func (s *session) flow(ctx context.Context, run *record.Run, request wire.Output
 		if err := w.wait(ctx, min(left, pause)); err != nil {
 			return wire.OutputAnswer{}, err
 		}
+		time.Sleep(flowMoment)
 	}
 }
 
