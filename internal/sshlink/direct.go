@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/crypto/ssh"
+
 	"github.com/longstop/longstop"
 )
 
@@ -29,24 +31,14 @@ type direct struct {
 	closed  chan struct{}
 }
 
-// Stream is Exec but for what carries the output, where the transport has a quicker way.
-func (l *link) Stream(ctx context.Context, command string) (Channel, error) {
-	m, ok := l.carrier.(*master)
-	if !ok {
-		return l.Exec(ctx, command)
-	}
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	if l.isLost() {
-		return nil, l.lost(nil)
-	}
-	if !l.places.take(ctx) {
-		return nil, l.full()
+// direct opens such a session. Its errors are those of exec.
+func (l *link) direct(ctx context.Context, m *master, command string) (Channel, error) {
+	if err := l.enter(ctx); err != nil {
+		return nil, err
 	}
 	d := &direct{link: l, known: make(chan struct{}), closed: make(chan struct{})}
 	if err := d.open(ctx, m.socket, command); err != nil {
-		l.pulse.check()
-		return nil, d.explain(err)
+		return nil, d.notOpened(err)
 	}
 	go d.watch()
 	return d, nil
@@ -90,17 +82,18 @@ func (d *direct) open(ctx context.Context, socket, command string) error {
 	return err
 }
 
-// explain gives back the place of a session that did not open, and says why it did not.
-func (d *direct) explain(err error) error {
+// notOpened gives back the place of a session that did not open, and says why it did not.
+func (d *direct) notOpened(err error) error {
 	l := d.link
-	if refused := (*masterRefusal)(nil); errors.As(err, &refused) {
-		l.places.refused()
-		return &longstop.Error{Code: longstop.CodeSessionRefused, Message: l.name + ": " + refused.Error(), Hint: "try again when one has ended"}
+	var rejected *ssh.OpenChannelError
+	if errors.As(err, &rejected) {
+		return &refusal{rejected, l.places.refused()}
 	}
 	l.places.cancel()
 	if l.isLost() {
 		return l.lost(err)
 	}
+	l.pulse.check()
 	return &longstop.Error{Code: longstop.CodeTimeout, Message: l.name + ": the ssh master opened no session; the command may have started", Err: err}
 }
 
@@ -118,9 +111,7 @@ func (d *direct) watch() {
 	}
 	select {
 	case <-d.known:
-	case <-d.closed:
-		// The master ends the session for us, and sshd once the command has met its closed output.
-		time.Sleep(settleTime)
+	case <-d.closed: // sshd ends it once the command has met its closed output
 		d.settle(Exit{State: longstop.SSHNoStatus})
 	case <-d.link.gone:
 		d.settle(Exit{State: longstop.SSHLost})
@@ -169,12 +160,8 @@ func (d *direct) closeEnds() {
 	}
 }
 
-// masterRefusal is a master's no to one more session, most often the server's.
-type masterRefusal struct{ said string }
-
-func (r *masterRefusal) Error() string { return "another session was refused: " + r.said }
-
-// newSession asks for a session whose standard input, output and error are the files.
+// newSession asks for a session whose standard input, output and error are the files. A refusal, most
+// often the server's, is an *ssh.OpenChannelError.
 func (c *control) newSession(command string, files [3]*os.File) error {
 	c.last++
 	words := []uint32{muxNewSession, c.last, 0 /* reserved: an empty string */, 0 /* no terminal */, 0 /* no X11 */, 0, /* no agent */
@@ -204,7 +191,7 @@ func (c *control) newSession(command string, files [3]*os.File) error {
 		if len(body) >= 8 {
 			said = string(body[8:min(len(body), 8+int(binary.BigEndian.Uint32(body[4:])))])
 		}
-		return &masterRefusal{said}
+		return &ssh.OpenChannelError{Reason: ssh.ConnectionFailed, Message: said}
 	}
 	return fmt.Errorf("the ssh master answered a new session with %#x", kind)
 }

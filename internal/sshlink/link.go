@@ -110,12 +110,25 @@ func (l *link) Close() error {
 
 // Exec opens a session and starts command in it.
 func (l *link) Exec(ctx context.Context, command string) (Channel, error) {
+	return l.open(ctx, func(ctx context.Context) (Channel, error) { return l.exec(ctx, command) })
+}
+
+// Stream is Exec but for what carries the output, where the transport has a quicker way.
+func (l *link) Stream(ctx context.Context, command string) (Channel, error) {
+	if m, ok := l.carrier.(*master); ok {
+		return l.open(ctx, func(ctx context.Context) (Channel, error) { return l.direct(ctx, m, command) })
+	}
+	return l.Exec(ctx, command)
+}
+
+// open tries until a session is there, or no moment's wait would bring one.
+func (l *link) open(ctx context.Context, try func(context.Context) (Channel, error)) (Channel, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	for pause := settleTime; ; pause *= 2 {
-		s, err := l.exec(ctx, command)
+		ch, err := try(ctx)
 		if err == nil {
-			return s, nil
+			return ch, nil
 		}
 		var refusal *refusal
 		if !errors.As(err, &refusal) {
@@ -133,30 +146,37 @@ func (l *link) Exec(ctx context.Context, command string) (Channel, error) {
 	}
 }
 
-func (l *link) exec(ctx context.Context, command string) (*session, error) {
+// enter takes a place for one more session.
+func (l *link) enter(ctx context.Context) error {
 	select {
 	case <-l.gone:
-		return nil, l.lost(nil)
+		return l.lost(nil)
 	default:
 	}
-	if !l.places.take(ctx) {
-		return nil, l.full()
+	if l.places.take(ctx) {
+		return nil
+	}
+	return &longstop.Error{Code: longstop.CodeSessionRefused,
+		Message: fmt.Sprintf("%s: all %d sessions of the connection are in use", l.name, l.places.most()),
+		Hint:    "try again when one has ended"}
+}
+
+func (l *link) exec(ctx context.Context, command string) (Channel, error) {
+	if err := l.enter(ctx); err != nil {
+		return nil, err
 	}
 	o := &opening{link: l, result: make(chan opened, 1)}
 	go o.run(command)
 	select {
 	case r := <-o.result:
-		return r.session, r.err
+		if r.err != nil {
+			return nil, r.err
+		}
+		return r.session, nil
 	case <-ctx.Done():
 		l.pulse.check()
 		return nil, o.giveUp(ctx.Err())
 	}
-}
-
-func (l *link) full() error {
-	return &longstop.Error{Code: longstop.CodeSessionRefused,
-		Message: fmt.Sprintf("%s: all %d sessions of the connection are in use", l.name, l.places.most()),
-		Hint:    "try again when one has ended"}
 }
 
 func (l *link) lost(err error) error {
