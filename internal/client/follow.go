@@ -31,7 +31,7 @@ type Decoder struct {
 }
 
 // NewDecoder reads events from r.
-func NewDecoder(r io.Reader) *Decoder { return &Decoder{in: bufio.NewReaderSize(r, 32<<10)} }
+func NewDecoder(r io.Reader) *Decoder { return &Decoder{in: bufio.NewReaderSize(r, 4<<10)} }
 
 // Next reads one event. It returns io.EOF between events alone; whether the stream was complete
 // is for the reader of the last event to say.
