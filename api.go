@@ -76,7 +76,8 @@ type HostHello struct {
 	Systemd         bool              `json:"systemd"`
 	Linger          bool              `json:"linger"`
 	KillUserProcess bool              `json:"kill_user_processes"`
-	Root            bool              `json:"root"` // a workload that is root can read the owner's memory
+	Root            bool              `json:"root"`              // a workload that is root can read the owner's memory
+	Allowed         []string          `json:"allowed,omitempty"` // verbs that the key may ask for, where a forced command bounds them
 	Notes           []string          `json:"notes,omitempty"`
 	Limits          map[string]string `json:"limits,omitempty"`
 }

@@ -22,7 +22,7 @@ import (
 //
 // which bash, zsh, dash, ash, fish and tcsh read alike as long as TEXT has no single quote,
 // backslash, exclamation mark (csh replaces it even in quotes) or newline. What is filled in for a
-// word that begins with @ is hexadecimal, a number, or a path that plainPath allows.
+// word that begins with @ is hexadecimal, a number, or a path that wire.PlainPath allows.
 //
 // An answer is the lines between "BEGIN <nonce>" and "END <nonce>". In the text the nonce stands
 // apart from those words, so that a shell or forced command that repeats the text answers nothing.
@@ -76,22 +76,6 @@ const (
 
 // runnerPrefix and the first 12 digits of a binary's SHA-256 are a runner's name on a host.
 const runnerPrefix = "longstop-runner-"
-
-// plainPath reports whether every login shell takes p as one plain word.
-func plainPath(p string) bool {
-	if !path.IsAbs(p) || path.Clean(p) != p {
-		return false
-	}
-	for _, c := range []byte(p) {
-		switch {
-		case c >= 'A' && c <= 'Z', c >= 'a' && c <= 'z', c >= '0' && c <= '9':
-		case c == '/', c == '.', c == '_', c == '-':
-		default:
-			return false
-		}
-	}
-	return true
-}
 
 // loginShell speaks with whatever the server runs for a login.
 type loginShell struct {
@@ -147,7 +131,7 @@ func (p probed) places() (dirs, unfit []string) {
 	own := "longstop-" + strconv.Itoa(p.uid)
 	wanted = append(wanted, path.Join("/var/tmp", own), path.Join("/tmp", own))
 	for _, dir := range wanted {
-		if !plainPath(dir) {
+		if !wire.PlainPath(dir) {
 			unfit = append(unfit, fmt.Sprintf("%q: it has characters that shells read differently", dir))
 			continue
 		}

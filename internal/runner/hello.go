@@ -26,11 +26,13 @@ func hello(_ context.Context, s *session, request wire.HelloRequest) (wire.Hello
 			return wire.HelloAnswer{}, err
 		}
 	}
-	dir, err := stateDir(s.request)
+	dir, err := s.host.permit.dir(s.request)
 	if err != nil {
 		return wire.HelloAnswer{}, err
 	}
-	folder, err := s.host.open(dir, request.Create)
+	// A key that may start nothing makes nothing either.
+	create := request.Create && s.host.permit.admit(wire.VerbSubmit) == nil
+	folder, err := s.host.open(dir, create)
 	if err != nil {
 		return wire.HelloAnswer{}, err
 	}
@@ -51,6 +53,7 @@ func hello(_ context.Context, s *session, request wire.HelloRequest) (wire.Hello
 		BootNow: boundary.BootNow(), Now: longstop.At(time.Now()),
 		StateDir: folder.Dir(), StateID: folder.StateID(), StateFS: fileSystem(folder.FD()),
 		Boundaries: offers(), Root: os.Geteuid() == 0, Limits: limits(),
+		Allowed: s.host.permit.allowed(),
 	}
 	describeLogin(&answer)
 	return answer, nil

@@ -15,8 +15,9 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// host is this machine and user, and the state folders that requests have named.
+// host is this machine and user, what whoever asks may do, and the state folders that requests have named.
 type host struct {
+	permit    permit
 	machineID string
 	uid       int
 
@@ -24,16 +25,8 @@ type host struct {
 	folders map[string]*record.Folder
 }
 
-func newHost() *host {
-	return &host{machineID: boundary.MachineID(), uid: os.Getuid(), folders: map[string]*record.Folder{}}
-}
-
-// stateDir is the state folder that a request means.
-func stateDir(request wire.Request) (string, error) {
-	if request.StateDir != "" {
-		return request.StateDir, nil
-	}
-	return record.DefaultDir()
+func newHost(permit permit) *host {
+	return &host{permit: permit, machineID: boundary.MachineID(), uid: os.Getuid(), folders: map[string]*record.Folder{}}
 }
 
 // folder opens the state folder of a request, after the machine, the user and the folder were seen
@@ -42,7 +35,7 @@ func (h *host) folder(request wire.Request) (*record.Folder, error) {
 	if err := h.checkMachine(request.Host); err != nil {
 		return nil, err
 	}
-	dir, err := stateDir(request)
+	dir, err := h.permit.dir(request)
 	if err != nil {
 		return nil, err
 	}

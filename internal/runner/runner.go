@@ -31,6 +31,7 @@ It is called by the gateway: one JSON request on standard input, one frame on st
 
   hello spool submit find void status list inspect output cancel renew collect gc
   serve                  every verb as frames, until standard input ends
+  forced [OPTIONS]       in authorized_keys: one of these in place of a shell, and nothing else
   version [--sha256]     what this binary is
 `
 
@@ -52,25 +53,32 @@ func Main(args []string) int {
 		return RunKeeper(args[1:])
 	case "owner":
 		return RunOwner(args[1:])
+	case "forced":
+		return forced(args[1:])
 	}
 	if len(args) > 1 {
 		os.Stderr.WriteString("longstop-runner: " + args[0] + " takes no arguments\n\n" + usage)
 		return exitNoAnswer
 	}
+	if !isVerb(wire.Verb(args[0])) {
+		os.Stderr.WriteString("longstop-runner: no verb " + quoted(args[0]) + "\n\n" + usage)
+		return exitNoAnswer
+	}
+	return carry(permit{}, wire.Verb(args[0]))
+}
+
+// carry answers a verb, or many as serve, for somebody who may do what permit says.
+func carry(permit permit, verb wire.Verb) int {
 	// The secrets of runs pass through here; a workload of the same user must not read them.
 	if err := boundary.Conceal(); err != nil {
 		os.Stderr.WriteString("longstop-runner: cannot hide its memory from the workloads of this user: " + err.Error() + "\n")
 		return exitNoAnswer
 	}
-	host := newHost()
-	if args[0] == string(wire.VerbServe) {
+	host := newHost(permit)
+	if verb == wire.VerbServe {
 		return serve(host, os.Stdin, os.Stdout)
 	}
-	if _, ok := verbs[wire.Verb(args[0])]; !ok {
-		os.Stderr.WriteString("longstop-runner: no verb " + quoted(args[0]) + "\n\n" + usage)
-		return exitNoAnswer
-	}
-	return oneshot(host, wire.Verb(args[0]), os.Stdin, os.Stdout)
+	return oneshot(host, verb, os.Stdin, os.Stdout)
 }
 
 // version prints what this binary is: version and protocol, or the SHA-256 of its bytes, by which

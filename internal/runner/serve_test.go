@@ -355,7 +355,7 @@ func TestWatchWithoutInotify(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	out, in := io.Pipe()
-	server := &server{host: newHost(), changes: &changes{tried: true}, stdout: in, slots: make(chan struct{}, 1)}
+	server := &server{host: newHost(permit{}), changes: &changes{tried: true}, stdout: in, slots: make(chan struct{}, 1)}
 	ctx := t.Context()
 	request := wire.Request{Protocol: wire.Protocol, Nonce: wire.NewNonce(), Verb: wire.VerbWatch, Host: identityOf(l.f), StateDir: l.f.Dir()}
 	go server.watch(ctx, request)

@@ -51,7 +51,10 @@ type sight struct {
 // nothing did for a while, until the channel ends. A channel has one watch.
 func (s *server) watch(ctx context.Context, request wire.Request) {
 	var asked wire.WatchRequest
-	err := readBody(request.Body, &asked)
+	err := s.host.permit.admit(request.Verb)
+	if err == nil {
+		err = readBody(request.Body, &asked)
+	}
 	if err == nil && !s.watching.TryLock() {
 		err = &longstop.Error{Code: longstop.CodeUsage, Message: "this channel has a watch already"}
 	}
