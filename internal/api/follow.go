@@ -32,9 +32,7 @@ type stream struct {
 func (s *Server) newStream(w http.ResponseWriter, gone context.CancelFunc) *stream {
 	w.Header().Set("Content-Type", longstop.FollowType)
 	w.WriteHeader(http.StatusOK)
-	flush := http.NewResponseController(w).Flush
-	flush() // the headers say at once that somebody is there
-	return &stream{w: w, flush: flush, gone: gone}
+	return &stream{w: w, flush: http.NewResponseController(w).Flush, gone: gone} // the headers go with the first event, or beat
 }
 
 func (st *stream) send(kind longstop.FollowKind, offset int64, data []byte, last bool) {
