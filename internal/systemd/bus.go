@@ -142,10 +142,11 @@ func loginKind(ctx context.Context, err error) error {
 	return errAway
 }
 
-// once calls a method over a connection. The error tells what may be done again: see undelivered.
+// once calls a method over a connection, and has the bus start nobody for it. The error tells what may
+// be done again: see undelivered.
 func (l *line) once(ctx context.Context, name string, path, method string, args ...any) ([]any, error) {
 	defer time.AfterFunc(answersWithin, func() { l.Close() }).Stop()
-	call := l.Object(name, dbus.ObjectPath(path)).CallWithContext(ctx, method, 0, args...)
+	call := l.Object(name, dbus.ObjectPath(path)).CallWithContext(ctx, method, dbus.FlagNoAutoStart, args...)
 	return call.Body, explain(call.Err)
 }
 

@@ -3,7 +3,7 @@
 package systemd
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -186,6 +187,13 @@ func service(t testing.TB, m *Manager, script string) Service {
 func (m *Manager) kill(ctx context.Context, unit string) error {
 	_, err := m.bus.ask(ctx, managerName, managerPath, managerIface+".KillUnit", unit, "all", int32(9))
 	return err
+}
+
+// command is one of systemd's own, for the same manager.
+func (m *Manager) command(program string, args ...string) *exec.Cmd {
+	c := exec.Command(program, append([]string{"--" + string(m.kind)}, args...)...)
+	c.Env = append(os.Environ(), fmt.Sprintf("XDG_RUNTIME_DIR=/run/user/%d", os.Getuid()))
+	return c
 }
 
 func mustStart(t testing.TB, m *Manager, s Service) longstop.Unit {
@@ -387,6 +395,32 @@ trap 'echo main >>termed; exit 3' TERM; while ! [ -e child ]; do sleep .01; done
 	})
 }
 
+// A stop that waits for its turn: a unit that is ordered after ours is to be over first.
+func TestLiveStoppingByJob(t *testing.T) {
+	t.Parallel()
+	m := live(t, false)
+	path, wait, open := gate(t)
+	s := service(t, m, wait+"exit 0")
+	u := mustStart(t, m, s)
+	last := "longstop-" + rawID() + ".service"
+	do := func(program string, args ...string) {
+		if out, err := m.command(program, args...).CombinedOutput(); err != nil {
+			t.Fatalf("%s %v: %v\n%s", program, args, err, out)
+		}
+	}
+	do("systemd-run", "-q", "--unit="+last, "-p", "After="+s.Name, "-p", "ExecStop=/bin/sh -c '"+wait+"'", "/bin/sleep", "600")
+	do("systemctl", "--no-block", "stop", last, s.Name)
+	eventually(t, "the stop to be seen", func() bool { stopping, err := m.Stopping(t.Context(), s.Name); return err == nil && stopping })
+	if now := mustRead(t, m, s.Name); now.ActiveState != "active" || exists(path) {
+		t.Errorf("its job has come to its turn: %+v", now)
+	}
+	over := follow(t, m, u)
+	open()
+	if e := <-over; e.error != nil || !e.Ended() {
+		t.Errorf("%+v, %v", e.Unit, e.error)
+	}
+}
+
 func TestLiveStopKillsAfterStopWithin(t *testing.T) {
 	bothWays(t, func(t *testing.T, m *Manager) {
 		dir := t.TempDir()
@@ -474,6 +508,7 @@ func copyFile(t *testing.T, from, to string) {
 // The manager keeps copies of the descriptors: the end of a pipe comes with the end of the unit.
 func TestLiveFilesArePassed(t *testing.T) {
 	bothWays(t, func(t *testing.T, m *Manager) {
+		closed := filepath.Join(t.TempDir(), "closed")
 		_, wait, open := gate(t)
 		in, inEnd, err := os.Pipe()
 		if err != nil {
@@ -483,24 +518,24 @@ func TestLiveFilesArePassed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := service(t, m, `read line; echo "got $line"; exec >&- <&-; `+wait)
+		s := service(t, m, `read line; echo "got $line"; exec >&- <&-; touch `+closed+"; "+wait)
 		s.Stdin, s.Stdout = in, out
 		mustStart(t, m, s)
 		in.Close()
 		out.Close()
 		fmt.Fprintln(inEnd, "a secret")
-		var got bytes.Buffer
-		ended := make(chan error, 1)
-		go func() { _, err := io.Copy(&got, outEnd); ended <- err }()
-		select {
-		case <-ended:
-			t.Log("the pipe ended before the unit did: the manager keeps no copy")
-		case <-time.After(300 * time.Millisecond):
-			t.Log("the pipe has not ended though the unit's process closed it: the manager keeps a copy")
+		lines := bufio.NewReader(outEnd)
+		if got, err := lines.ReadString('\n'); err != nil || got != "got a secret\n" {
+			t.Errorf("%q, %v", got, err)
+		}
+		eventually(t, "the unit's process to close its ends", func() bool { return exists(closed) })
+		ends := []unix.PollFd{{Fd: int32(outEnd.Fd()), Events: unix.POLLIN}}
+		if n, err := unix.Poll(ends, 0); n != 0 || err != nil {
+			t.Errorf("the pipe has ended before the unit did: %v, %v", ends, err)
 		}
 		open()
-		if err := <-ended; err != nil || got.String() != "got a secret\n" {
-			t.Errorf("%q, %v", got.String(), err)
+		if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
+			t.Errorf("%q, %v", rest, err)
 		}
 	})
 }
@@ -659,7 +694,7 @@ func TestLiveReexec(t *testing.T) {
 			return err == nil && u.ActiveState == "activating"
 		})
 		for range 3 {
-			reexec := exec.Command("systemctl", "--"+string(m.kind), "daemon-reexec")
+			reexec := m.command("systemctl", "daemon-reexec")
 			done := make(chan error, 1)
 			go func() { done <- reexec.Run() }()
 			for asking := true; asking; {
@@ -679,7 +714,7 @@ func TestLiveReexec(t *testing.T) {
 				select {
 				case err := <-done:
 					if asking = false; err != nil {
-						t.Logf("direct %v: systemctl daemon-reexec: %v", direct, err)
+						t.Errorf("direct %v: systemctl daemon-reexec: %v", direct, err)
 					}
 				default:
 				}
@@ -698,7 +733,7 @@ func TestLiveReexec(t *testing.T) {
 		if e.InvocationID != u.InvocationID {
 			t.Errorf("direct %v: another invocation: %+v", direct, e.Unit)
 		}
-		t.Logf("direct %v: %d starts, %d of them unanswered", direct, asked, unanswered)
+		t.Logf("direct %v: %d starts beside it, %d of them unanswered at first", direct, asked, unanswered)
 	}
 }
 
@@ -734,11 +769,38 @@ func TestLiveLook(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := Look(t.Context(), me.Username)
-	data, _ := json.MarshalIndent(s, "", " ")
-	t.Logf("%s", data)
-	if s.Version == "" || s.Linger == nil || s.KillsAtLogout == nil || len(s.Unasked) > 0 {
-		t.Error("not everything could be asked")
+	if s.Version == "" || s.Linger == nil || s.KillsAtLogout == nil || s.Session == nil || !strings.HasSuffix(s.Session.Scope, ".scope") || len(s.Unasked) > 0 {
+		data, _ := json.MarshalIndent(s, "", " ")
+		t.Errorf("not everything could be asked: %s", data)
 	}
+}
+
+func TestLiveNothingIsLeftOpen(t *testing.T) {
+	cleaner := live(t, false)
+	count := func() (files, routines int) {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all), runtime.NumGoroutine()
+	}
+	files, routines := count()
+	for range 10 {
+		m, err := Connect(t.Context(), cleaner.kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := service(t, cleaner, "sleep 600")
+		u := mustStart(t, m, s)
+		over := follow(t, m, u)
+		if err := m.Stop(within(t, 20*time.Second), s.Name); err != nil {
+			t.Fatal(err)
+		}
+		<-over
+		m.Close()
+		Look(t.Context(), "root")
+	}
+	eventually(t, "all closed", func() bool { f, r := count(); return f <= files && r <= routines })
 }
 
 // From the call to a running service, over a connection that is there and over a new one, and beside
@@ -765,7 +827,7 @@ func BenchmarkLiveStart(b *testing.B) {
 			return err
 		}},
 		{name: "systemd-run", start: func() error {
-			return exec.Command("systemd-run", "--"+string(kind), "-q", "-p", "Type=exec", "/bin/true").Run()
+			return m.command("systemd-run", "-q", "-p", "Type=exec", "/bin/true").Run()
 		}},
 	}
 	for b.Loop() {

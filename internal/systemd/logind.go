@@ -30,7 +30,12 @@ func ConnectLogind(ctx context.Context) (*Logind, error) {
 		return nil, err
 	}
 	l := &Logind{bus: newBus(systemPlaces[0])}
-	if _, err := l.bus.connect(ctx); err != nil {
+	line, err := l.bus.connect(ctx)
+	if err == nil {
+		_, err = line.once(ctx, busName, busPath, busName+".GetNameOwner", loginName) // one that is not there is not waited for
+	}
+	if err != nil {
+		l.Close()
 		return nil, fmt.Errorf("connect to logind: %w", err)
 	}
 	return l, nil
@@ -137,7 +142,7 @@ func shutdownIn(props map[string]dbus.Variant) *Shutdown {
 }
 
 // mayManage asks polkit whether this process may have the system's manager start units. Nothing is
-// tried. Root may.
+// tried, nor is polkit started for it. Root may.
 func (l *Logind) mayManage(ctx context.Context) (bool, error) {
 	if os.Geteuid() == 0 {
 		return true, nil
@@ -150,10 +155,13 @@ func (l *Logind) mayManage(ctx context.Context) (bool, error) {
 		Kind    string
 		Details map[string]dbus.Variant
 	}
-	body, err := l.bus.ask(ctx, "org.freedesktop.PolicyKit1", "/org/freedesktop/PolicyKit1/Authority",
+	body, err := line.once(ctx, "org.freedesktop.PolicyKit1", "/org/freedesktop/PolicyKit1/Authority",
 		"org.freedesktop.PolicyKit1.Authority.CheckAuthorization",
 		subject{"system-bus-name", map[string]dbus.Variant{"name": dbus.MakeVariant(line.Names()[0])}},
 		"org.freedesktop.systemd1.manage-units", map[string]string{}, uint32(0), "")
+	if errors.Is(err, errAway) {
+		return false, errors.New("polkit is not running, and so was not asked")
+	}
 	if err != nil {
 		return false, fmt.Errorf("ask polkit: %w", err)
 	}

@@ -23,7 +23,7 @@ type Service struct {
 	Env         []string // NAME=value, to the byte
 	Dir         string   // "" for the manager's default, /
 	User        string   // whom the system's manager runs it as; "" for itself
-	Notify      bool     // started once it says READY=1 (Notify), else once it was executed
+	Notify      bool     // started once it says READY=1 (Notify), else once it was executed (systemd 240)
 	StartWithin time.Duration
 	StopWithin  time.Duration
 	// Forget has the manager drop the unit when it has failed, too. Otherwise it is kept, and shown

@@ -45,7 +45,7 @@ func Look(ctx context.Context, user string) Survey {
 	ctx, cancel := context.WithTimeout(ctx, surveyWithin)
 	defer cancel()
 	if err := booted(); err != nil {
-		return Survey{Offers: []Offer{{Manager: System, Unit: "service", Because: err.Error()}}}
+		return Survey{Offers: []Offer{{Manager: System, Unit: "service", Because: err.Error()}, {Manager: User, Unit: "scope", Because: err.Error()}}}
 	}
 	var s Survey
 	allowed := s.askLogind(ctx, user)
@@ -175,20 +175,21 @@ func versionOf(ctx context.Context, kind Kind) (string, error) {
 	return name, err
 }
 
-// Boundary says an offer in the words of hello: a boundary that must outlive the login is one only
-// where it does.
-func (s Survey) Boundary() longstop.BoundaryOffer {
-	b := longstop.BoundaryOffer{Kind: longstop.BoundarySystemd}
-	i := slices.IndexFunc(s.Offers, func(o Offer) bool { return o.Unit == "service" })
+// Boundary says in the words of hello what the best offer is for a kind of boundary: `systemd`, or for
+// a user who enters no cgroup directly, `cgroup`. What ends with the last logout is none.
+func (s Survey) Boundary(kind longstop.BoundaryKind) longstop.BoundaryOffer {
+	unit := "service"
+	if kind == longstop.BoundaryCgroup {
+		unit = "scope"
+	}
+	b := longstop.BoundaryOffer{Kind: kind, Because: ErrNoSystemd.Error()}
+	i := slices.IndexFunc(s.Offers, func(o Offer) bool { return o.Unit == unit })
 	if i < 0 {
-		b.Because = ErrNoSystemd.Error()
 		return b
 	}
 	o := s.Offers[i]
-	if b.Can = o.Can && o.Outlives; b.Can {
-		return b
-	}
-	if b.Because = o.Because; o.Remedy != "" {
+	b.Can, b.Because = o.Can && o.Outlives, o.Because
+	if o.Remedy != "" {
 		b.Because += ": " + o.Remedy
 	}
 	return b

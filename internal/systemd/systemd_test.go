@@ -352,9 +352,10 @@ func TestBoundaryOffer(t *testing.T) {
 	}{
 		{[]Offer{stays, refused}, longstop.BoundaryOffer{Kind: longstop.BoundarySystemd, Can: true}},
 		{[]Offer{dies, refused}, longstop.BoundaryOffer{Kind: longstop.BoundarySystemd, Because: "it ends at logout: loginctl enable-linger deploy"}},
+		{nil, longstop.BoundaryOffer{Kind: longstop.BoundarySystemd, Because: ErrNoSystemd.Error()}},
 		{[]Offer{refused}, longstop.BoundaryOffer{Kind: longstop.BoundarySystemd, Because: "refused"}},
 	} {
-		if got := (Survey{Offers: c.offers}).Boundary(); got != c.want {
+		if got := (Survey{Offers: c.offers}).Boundary(longstop.BoundarySystemd); got != c.want {
 			t.Errorf("%+v: %+v", c.offers, got)
 		}
 	}

@@ -61,7 +61,7 @@ func (l *line) hear(ctx context.Context, unit string) (*hearing, error) {
 func (h *hearing) begin(ctx context.Context, unit string) error {
 	var asked []*dbus.Call
 	ask := func(name, path, method string, args ...any) {
-		asked = append(asked, h.Object(name, dbus.ObjectPath(path)).GoWithContext(ctx, method, 0, make(chan *dbus.Call, 1), args...))
+		asked = append(asked, h.Object(name, dbus.ObjectPath(path)).GoWithContext(ctx, method, dbus.FlagNoAutoStart, make(chan *dbus.Call, 1), args...))
 	}
 	defer time.AfterFunc(answersWithin, func() { h.Close() }).Stop()
 	ask(managerName, managerPath, managerIface+".Subscribe")

@@ -81,9 +81,9 @@ func look(t *testing.T, h *rig.Host, account string) (s systemd.Survey) {
 	return s
 }
 
-func (s surveyed) String() string { return pretty(s.Survey) }
-
 type surveyed struct{ systemd.Survey }
+
+func (s surveyed) String() string { return pretty(s.Survey) }
 
 func lives(t *testing.T, h *rig.Host, u longstop.Unit) bool {
 	t.Helper()
@@ -132,15 +132,15 @@ func TestC058UnitsAndLogout(t *testing.T) {
 
 	other := look(t, h, "other")
 	if o := other.Offers[0]; other.Linger == nil || *other.Linger || other.KillsAtLogout == nil || !*other.KillsAtLogout ||
-		!o.Can || o.Outlives || o.Remedy != "loginctl enable-linger other" || other.Boundary().Can {
+		!o.Can || o.Outlives || o.Remedy != "loginctl enable-linger other" || other.Boundary(longstop.BoundarySystemd).Can {
 		t.Errorf("a user who does not linger: %s", surveyed{other})
 	}
 	deploy := look(t, h, "deploy")
-	if o := deploy.Offers[0]; deploy.Linger == nil || !*deploy.Linger || !*deploy.KillsAtLogout || o.Manager != systemd.User || !o.Outlives || !deploy.Boundary().Can {
+	if o := deploy.Offers[0]; deploy.Linger == nil || !*deploy.Linger || !*deploy.KillsAtLogout || o.Manager != systemd.User || !o.Outlives || !deploy.Boundary(longstop.BoundarySystemd).Can {
 		t.Errorf("a user who lingers: %s", surveyed{deploy})
 	}
 	root := look(t, h, "root")
-	if o := root.Offers[0]; root.KillsAtLogout == nil || *root.KillsAtLogout || o.Manager != systemd.System || !o.Outlives || !root.Boundary().Can {
+	if o := root.Offers[0]; root.KillsAtLogout == nil || *root.KillsAtLogout || o.Manager != systemd.System || !o.Outlives || !root.Boundary(longstop.BoundarySystemd).Can {
 		t.Errorf("root, whom logind spares: %s", surveyed{root})
 	}
 
@@ -252,6 +252,9 @@ func TestSystemdSaysWhyItStops(t *testing.T) {
 func TestSystemdThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	h := withLive(t, rig.New(t))
+	if s := look(t, h, "deploy"); s.Offers[2].Can || !strings.Contains(s.Offers[2].Because, "polkit is not running") || len(s.Unasked) > 0 {
+		t.Errorf("a survey starts nothing: %s", surveyed{s})
+	}
 	stdout, stderr := tell(t, h, "deploy", "", "start system longstop-x.service /bin/true")
 	if stdout != "" || !strings.Contains(stderr, "Interactive authentication required") && !strings.Contains(stderr, "Access denied") {
 		t.Errorf("polkit let a user: %q %q", stdout, stderr)
@@ -278,7 +281,7 @@ func TestSystemdThatIsNotThere(t *testing.T) {
 		t.Errorf("no user manager: %s", nobody)
 	}
 	none := h.Exec(t, "unshare", "-m", "sh", "-c", "mount -t tmpfs none /run && LONGSTOP_DO=look "+liveTests+" -- root")
-	if want := `{"offers":[{"manager":"system","unit":"service","can":false,"because":"systemd does not run this host"}]}`; strings.TrimSpace(none) != want {
+	if want := `{"offers":[{"manager":"system","unit":"service","can":false,"because":"systemd does not run this host"},{"manager":"user","unit":"scope","can":false,"because":"systemd does not run this host"}]}`; strings.TrimSpace(none) != want {
 		t.Errorf("no systemd: %s", none)
 	}
 
