@@ -395,6 +395,37 @@ trap 'echo main >>termed; exit 3' TERM; while ! [ -e child ]; do sleep .01; done
 	})
 }
 
+// An owner that is killed takes the work in its delegated cgroup along: the manager sees to it.
+func TestLiveOwnersDeathEndsTheRest(t *testing.T) {
+	bothWays(t, func(t *testing.T, m *Manager) {
+		pid := filepath.Join(t.TempDir(), "pid")
+		s := service(t, m, `g=$(sed -n 's/^0:://p' /proc/self/cgroup); for r in /sys/fs/cgroup /sys/fs/cgroup/unified; do [ -e $r$g/cgroup.procs ] && c=$r$g/work; done
+mkdir $c && sh -c 'trap "" TERM; echo $$ >'$c'/cgroup.procs && echo $$ >`+pid+`.new && mv `+pid+`.new `+pid+`; while :; do sleep .01; done' & wait`)
+		u := mustStart(t, m, s)
+		eventually(t, "the work", func() bool { return exists(pid) })
+		data, err := os.ReadFile(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		work := "/proc/" + strings.TrimSpace(string(data))
+		if group, err := os.ReadFile(work + "/cgroup"); err != nil || !strings.Contains(string(group), u.ControlGroup+"/work\n") {
+			t.Fatalf("the work is in %s, %v", group, err)
+		}
+		over := follow(t, m, u)
+		if err := unix.Kill(u.MainPID, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		e := <-over
+		if e.error != nil {
+			t.Fatal(e.error)
+		}
+		ended(t, e.Unit, "failed", "signal", "killed", 9)
+		if exists(work) {
+			t.Error("the unit is over, the work is not")
+		}
+	})
+}
+
 // A stop that waits for its turn: a unit that is ordered after ours is to be over first.
 func TestLiveStoppingByJob(t *testing.T) {
 	t.Parallel()
@@ -681,9 +712,13 @@ func TestLiveReexec(t *testing.T) {
 		m := live(t, direct)
 		path, _, ready := gate(t)
 		_, wait, open := gate(t)
-		long, slow := service(t, m, wait+"exit 5"), service(t, m, "")
+		long, slow, held := service(t, m, wait+"exit 5"), service(t, m, ""), service(t, m, wait+"exit 0")
 		slow.Argv, slow.Env, slow.Notify = []string{self(t), path}, []string{"LONGSTOP_DO=ready"}, true
 		u := mustStart(t, m, long)
+		mustStart(t, m, held)
+		if _, err := m.Hold(t.Context(), held.Name); err != nil {
+			t.Fatal(err)
+		}
 		over, started := follow(t, m, u), make(chan end, 1)
 		go func() {
 			u, err := m.StartService(within(t, 60*time.Second), slow)
@@ -732,6 +767,10 @@ func TestLiveReexec(t *testing.T) {
 		ended(t, e.Unit, "failed", "exit-code", "exited", 5)
 		if e.InvocationID != u.InvocationID {
 			t.Errorf("direct %v: another invocation: %+v", direct, e.Unit)
+		}
+		if !direct { // a hold lasts as long as the connection to the bus, whatever the manager does
+			eventually(t, "the end of the unit that is held", func() bool { return mustRead(t, m, held.Name).Ended() })
+			ended(t, mustRead(t, m, held.Name), "inactive", "success", "exited", 0)
 		}
 		t.Logf("direct %v: %d starts beside it, %d of them unanswered at first", direct, asked, unanswered)
 	}

@@ -81,6 +81,8 @@ func (s Service) properties() ([]property, error) {
 		prop("Restart", "no"),
 		prop("KillMode", "mixed"),
 		prop("SendSIGHUP", false),
+		prop("IgnoreSIGPIPE", false), // the work is to find signals and limits as in a login
+		prop("TasksMax", uint64(math.MaxUint64)),
 		prop("Delegate", true),
 		prop("CollectMode", collect),
 		prop("TimeoutStartUSec", usec(s.StartWithin)),
@@ -116,6 +118,7 @@ func (s Scope) properties() []property {
 	return []property{
 		prop("Description", s.Description),
 		prop("PIDs", uints(s.PIDs)),
+		prop("TasksMax", uint64(math.MaxUint64)),
 		prop("Delegate", true),
 		prop("SendSIGHUP", false),
 		prop("CollectMode", "inactive-or-failed"), // a scope has no status that would be worth keeping

@@ -77,7 +77,7 @@ func TestServiceProperties(t *testing.T) {
 		got[p.Name] = p.Value.Value()
 	}
 	want := map[string]any{
-		"Description": "d", "Type": "notify", "Restart": "no", "KillMode": "mixed", "SendSIGHUP": false, "Delegate": true, "CollectMode": "inactive-or-failed",
+		"Description": "d", "Type": "notify", "Restart": "no", "KillMode": "mixed", "SendSIGHUP": false, "IgnoreSIGPIPE": false, "TasksMax": uint64(math.MaxUint64), "Delegate": true, "CollectMode": "inactive-or-failed",
 		"ExecStart":        []execution{{"/bin/a", []string{"/bin/a", "$$HOME", "$$$$", "100%", `\x41`}, false}},
 		"TimeoutStartUSec": uint64(1e6), "TimeoutStopUSec": uint64(math.MaxUint64),
 		"Environment": []string{"A=$b %c"}, "WorkingDirectory": "/srv", "User": "deploy",
