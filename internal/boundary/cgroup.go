@@ -72,8 +72,7 @@ func openCgroup(path string) (*Cgroup, error) {
 	}
 }
 
-// openLocked opens a cgroup and takes its lock, which makes sure that it stays: it is looked for once
-// more by its name after that.
+// openLocked opens a cgroup and takes its lock, after which nobody sweeps it.
 func openLocked(path string, lock int) (*Cgroup, error) {
 	dir, stat, err := openOwn(path)
 	if err != nil {
@@ -90,18 +89,12 @@ func openLocked(path string, lock int) (*Cgroup, error) {
 	return c, nil
 }
 
+// hold takes the lock, then opens a file: there is none in a folder that was removed before the lock.
 func (c *Cgroup) hold(lock int) error {
 	if err := unix.Flock(c.dir, lock|unix.LOCK_NB); err == unix.EWOULDBLOCK {
 		return errHeld
 	} else if err != nil {
 		return fmt.Errorf("lock cgroup %s: %w", c.place.Path, err)
-	}
-	var now unix.Stat_t
-	if err := unix.Lstat(c.place.Path, &now); err != nil {
-		return removed(err)
-	}
-	if now.Ino != c.place.Number {
-		return ErrCgroupGone
 	}
 	var err error
 	c.events, err = unix.Openat(c.dir, "cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -126,8 +127,8 @@ func TestCgroupThatAnotherCameTo(t *testing.T) {
 // C053: freeze is always undone.
 func TestC053FrozenCgroupHearsTerm(t *testing.T) {
 	t.Parallel()
-	o := own(t, job{Home: testHome(t).Dir, Script: "sleep 600 & exec sleep 600"})
-	s := o.until("look", "two processes", sees(2))
+	o := own(t, job{Home: testHome(t).Dir, Script: "trap 'exit 3' TERM; sleep 600 & while :; do wait; done"})
+	s := o.until("look", "a sleeper below a shell", func(s sight) bool { return len(s.Seen) == 2 && s.Seen[1].Name == "sleep" })
 	if err := os.WriteFile(s.Place.Path+"/cgroup.freeze", []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -140,6 +141,19 @@ func TestC053FrozenCgroupHearsTerm(t *testing.T) {
 	o.end()
 }
 
+func TestC053KillLeavesNothingFrozen(t *testing.T) {
+	t.Parallel()
+	c, _ := made(t, testHome(t))
+	c.old = true
+	within(t, c, "exec sleep 600")
+	if err := errors.Join(c.Kill(), c.WaitEmpty(time.Now().Add(10*time.Second))); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := c.read("cgroup.freeze"); string(data) != "0\n" {
+		t.Errorf("cgroup.freeze is %q, %v", data, err)
+	}
+}
+
 func TestCgroupsThatTheWorkMadeBelow(t *testing.T) {
 	for _, old := range []bool{false, true} {
 		t.Run(map[bool]string{false: "cgroup.kill", true: "without"}[old], func(t *testing.T) {
@@ -148,12 +162,13 @@ func TestCgroupsThatTheWorkMadeBelow(t *testing.T) {
 				me=$(sed -n 's/^0:://p' /proc/self/cgroup)
 				root=$(sed -n 's/.* \/ \(\/[^ ]*\) .* - cgroup2 .*/\1/p' /proc/self/mountinfo | head -1)
 				mkdir -p $root$me/a/b $root$me/c
+				echo threaded >$root$me/c/cgroup.type
 				(echo 0 >$root$me/a/b/cgroup.procs; setsid sleep 600 & exec sleep 600) &
 				exec sleep 600`})
 			s := o.until("look", "three sleepers", func(s sight) bool {
 				return len(s.Seen) == 3 && s.Seen[0].Name == "sleep" && s.Seen[1].Name == "sleep" && s.Seen[2].Name == "sleep"
 			})
-			if procs, unseen, err := opened(t, s.Place).Procs(); len(procs) != 3 || unseen != 0 || err != nil {
+			if procs, unseen, err := opened(t, s.Place).Procs(); len(procs) != 3 || procs[0].Identity != s.Main || unseen != 0 || err != nil {
 				t.Errorf("Procs = %v, %d, %v", procs, unseen, err)
 			}
 			o.killed()
@@ -175,9 +190,10 @@ func TestC053BusyCgroupIsNamed(t *testing.T) {
 		data, _ := os.ReadFile(inner + "/cgroup.procs")
 		return len(data) > 0
 	})
+	begun := time.Now()
 	err := c.Remove(30 * time.Millisecond)
-	if !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), inner) {
-		t.Errorf("Remove of a busy one: %v", err)
+	if took := time.Since(begun); !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), inner) || took < 5*time.Millisecond {
+		t.Errorf("Remove of a busy one: %v, after %v", err, took)
 	}
 	c.Kill()
 	cmd.Wait()
@@ -238,6 +254,9 @@ func TestCgroupIsFoundAgain(t *testing.T) {
 	t.Parallel()
 	home := testHome(t)
 	c, run := made(t, home)
+	if info, err := os.Stat(c.Place().Path); err != nil || info.Mode().Perm() != 0711 {
+		t.Errorf("who may open it: %v, %v", info, err)
+	}
 	if _, err := home.Create(run); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("made twice: %v", err)
 	}
@@ -283,10 +302,25 @@ func TestCgroupIsFoundAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer second.Close()
-	defer second.Remove(time.Second)
+	defer func() {
+		err := second.Remove(time.Second)
+		second.Close()
+		for range 3 { // whose descriptors may have its numbers
+			file, err := os.Open(home.Dir + "/..")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+		}
+		if after := second.Kill(); err != nil || !errors.Is(after, unix.EBADF) {
+			t.Errorf("Remove: %v; Kill of a closed one: %v", err, after)
+		}
+	}()
 	if _, err := OpenCgroup(c.Place()); !errors.Is(err, ErrCgroupGone) {
 		t.Errorf("another one of the same name: %v", err)
+	}
+	if err := c.hold(unix.LOCK_SH); !errors.Is(err, ErrCgroupGone) {
+		t.Errorf("one whose name another has is held: %v", err)
 	}
 	if err := c.Remove(0); err != nil || second.Place().Number == c.Place().Number {
 		t.Error(err)
@@ -340,5 +374,18 @@ func TestPopulatedIsReadStrictly(t *testing.T) {
 		if got != want {
 			t.Errorf("parsePopulated(%q) = %s", data, got)
 		}
+	}
+}
+
+func TestParentsComeFirst(t *testing.T) {
+	var order []int
+	for _, s := range parentsFirst([]Stat{
+		{Identity: Identity{PID: 7}, PPID: 9}, {Identity: Identity{PID: 9}, PPID: 8}, {Identity: Identity{PID: 8}, PPID: 1},
+		{Identity: Identity{PID: 3}, PPID: 7}, {Identity: Identity{PID: 5}, PPID: 1},
+	}) {
+		order = append(order, s.PID)
+	}
+	if !slices.Equal(order, []int{5, 8, 9, 7, 3}) {
+		t.Errorf("%v", order)
 	}
 }

@@ -42,20 +42,13 @@ func (c *Cgroup) look(pids map[int]bool) (procs []Stat, unseen int, err error) {
 	return parentsFirst(looked), unseen, nil
 }
 
-// pids reads the lists of all cgroups, again if one came below meanwhile: it may hold those who left
-// one that was read after them.
+// pids reads the lists of all. One that moves among them meanwhile may be missed.
 func (c *Cgroup) pids() (pids map[int]bool, unseen int, err error) {
 	below, err := c.below()
-	for known := 0; err == nil && len(below) > known; below, err = c.below() {
-		known, unseen = len(below), 0
-		pids = map[int]bool{}
-		for _, dir := range below {
-			hidden, err := c.list(dir, pids)
-			if err != nil {
-				return nil, 0, err
-			}
-			unseen += hidden
-		}
+	pids = map[int]bool{}
+	for _, dir := range below {
+		hidden, failed := c.list(dir, pids)
+		unseen, err = unseen+hidden, errors.Join(err, failed)
 	}
 	return pids, unseen, err
 }
