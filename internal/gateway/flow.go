@@ -67,10 +67,18 @@ type flow struct {
 	silence *time.Timer // ends the flow, while the host is waited for
 }
 
-// watchOver ends the flow when the host is silent for longer than it may be.
+// watchOver ends the flow when the host is silent for longer than it may be. A reader that takes its
+// time is not the host's silence, nor is a slow link, on which a frame takes long.
 func (f *flow) watchOver(end func()) (stop func() bool) {
 	f.silence = time.AfterFunc(flowPause+answerWithin, end)
 	return f.silence.Stop
+}
+
+// Read reads what the host sends.
+func (f *flow) Read(p []byte) (int, error) {
+	f.silence.Reset(flowPause + answerWithin)
+	defer f.silence.Stop()
+	return f.session.Stdout().Read(p)
 }
 
 func (f *flow) ask(request wire.OutputRequest) error {
@@ -96,11 +104,9 @@ func (f *flow) ask(request wire.OutputRequest) error {
 func (f *flow) carry(take func(wire.OutputAnswer) error) error {
 	buffer := flowBuffers.Get().(*[]byte)
 	defer flowBuffers.Put(buffer)
-	frames := wire.NewReader(f.session.Stdout(), wire.Options{Nonce: f.nonce, Data: true, Into: buffer, MaxBody: 1 << 20})
+	frames := wire.NewReader(f, wire.Options{Nonce: f.nonce, Data: true, Into: buffer, MaxBody: 1 << 20})
 	for {
-		f.silence.Reset(flowPause + answerWithin)
 		answer, final, err := f.next(frames)
-		f.silence.Stop()
 		if err != nil {
 			return err
 		}
