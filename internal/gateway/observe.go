@@ -105,9 +105,12 @@ func cannotSee(d *draft, because longstop.UnknownReason, message, by string, raw
 }
 
 // gatherFor is how long a record that is not final waits for others, pushed or in a submit's answer, so
-// that the several that a short run writes in a row cost one flush. A final one never waits. Who is
-// killed meanwhile has lost nothing: it can be asked of the host again.
-const gatherFor = 3 * time.Millisecond
+// that what a short run writes in a row costs one flush: with the intent two, however short it is. It is
+// more than a run of nothing and a flush on its host take. A final record never waits.
+//
+// Whoever loses power meanwhile loses what nobody was told of. The intent is durable, so the run is asked
+// about again, and its host has it; a result is told once it is durable here.
+const gatherFor = 5 * time.Millisecond
 
 // takePushes applies what a channel pushes, everything that has come meanwhile in one transaction.
 func (h *host) takePushes(ch *channel, pushes <-chan wire.Pushed) {
