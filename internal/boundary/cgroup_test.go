@@ -2,6 +2,7 @@ package boundary
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -154,26 +155,38 @@ func TestC053KillLeavesNothingFrozen(t *testing.T) {
 	}
 }
 
+// belowSelf is a script's beginning: $me is the folder of its cgroup.
+const belowSelf = `me=$(sed -n 's/.* \/ \(\/[^ ]*\) .* - cgroup2 .*/\1/p' /proc/self/mountinfo | head -1)$(sed -n 's/^0:://p' /proc/self/cgroup)
+`
+
 func TestCgroupsThatTheWorkMadeBelow(t *testing.T) {
-	for _, old := range []bool{false, true} {
-		t.Run(map[bool]string{false: "cgroup.kill", true: "without"}[old], func(t *testing.T) {
-			t.Parallel()
-			o := own(t, job{Home: testHome(t).Dir, Old: old, Script: `
-				me=$(sed -n 's/^0:://p' /proc/self/cgroup)
-				root=$(sed -n 's/.* \/ \(\/[^ ]*\) .* - cgroup2 .*/\1/p' /proc/self/mountinfo | head -1)
-				mkdir -p $root$me/a/b $root$me/c
-				echo threaded >$root$me/c/cgroup.type
-				(echo 0 >$root$me/a/b/cgroup.procs; setsid sleep 600 & exec sleep 600) &
-				exec sleep 600`})
-			s := o.until("look", "three sleepers", func(s sight) bool {
-				return len(s.Seen) == 3 && s.Seen[0].Name == "sleep" && s.Seen[1].Name == "sleep" && s.Seen[2].Name == "sleep"
+	for name, c := range map[string]struct {
+		script    string
+		processes int
+	}{
+		"nested": {`mkdir -p $me/a/b $me/c
+			(echo 0 >$me/a/b/cgroup.procs; setsid sleep 600 & exec sleep 600) &
+			exec sleep 600`, 3},
+		// Whose processes are in the list of the one above alone, cgroups(7).
+		"threaded": {`mkdir $me/c; echo threaded >$me/c/cgroup.type
+			(echo 0 >$me/c/cgroup.procs; exec sleep 600) &
+			exec sleep 600`, 2},
+	} {
+		for _, old := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, without cgroup.kill: %v", name, old), func(t *testing.T) {
+				t.Parallel()
+				o := own(t, job{Home: testHome(t).Dir, Old: old, Script: belowSelf + c.script})
+				s := o.until("look", "all asleep", func(s sight) bool {
+					return len(s.Seen) == c.processes && !slices.ContainsFunc(s.Seen, func(p Stat) bool { return p.Name != "sleep" })
+				})
+				procs, unseen, err := opened(t, s.Place).Procs()
+				if len(procs) != c.processes || procs[0].Identity != s.Main || unseen != 0 || err != nil {
+					t.Errorf("Procs = %v, %d, %v", procs, unseen, err)
+				}
+				o.killed()
+				o.end()
 			})
-			if procs, unseen, err := opened(t, s.Place).Procs(); len(procs) != 3 || procs[0].Identity != s.Main || unseen != 0 || err != nil {
-				t.Errorf("Procs = %v, %d, %v", procs, unseen, err)
-			}
-			o.killed()
-			o.end()
-		})
+		}
 	}
 }
 
