@@ -26,7 +26,8 @@ type place struct {
 
 // bus is a connection to the first of several places that answers, made anew when it was lost.
 type bus struct {
-	places []place
+	places  []place
+	dialing chan struct{} // holds one token while somebody connects
 
 	mu     sync.Mutex
 	conn   *line
@@ -42,7 +43,7 @@ type line struct {
 	matched atomic.Bool // the bus passes the manager's signals on
 }
 
-func newBus(places ...place) *bus { return &bus{places: places} }
+func newBus(places ...place) *bus { return &bus{places: places, dialing: make(chan struct{}, 1)} }
 
 func (b *bus) close() {
 	b.mu.Lock()
@@ -56,24 +57,47 @@ func (b *bus) close() {
 
 // connect returns the connection, made now if there is none.
 func (b *bus) connect(ctx context.Context) (*line, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return nil, dbus.ErrClosed
+	select {
+	case b.dialing <- struct{}{}:
+		defer func() { <-b.dialing }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", ErrUnanswered, ctx.Err())
 	}
-	if b.conn != nil && b.conn.Connected() {
-		return b.conn, nil
+	if l, err := b.connected(); l != nil || err != nil {
+		return l, err
 	}
 	var errs []error
 	for _, p := range b.places {
 		l, err := dial(ctx, p)
 		if err == nil {
-			b.conn = l
-			return l, nil
+			return b.keep(l)
 		}
 		errs = append(errs, err)
 	}
 	return nil, noWay(errs)
+}
+
+func (b *bus) connected() (*line, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+		return nil, dbus.ErrClosed
+	case b.conn != nil && b.conn.Connected():
+		return b.conn, nil
+	}
+	return nil, nil
+}
+
+func (b *bus) keep(l *line) (*line, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		l.end()
+		return nil, dbus.ErrClosed
+	}
+	b.conn = l
+	return l, nil
 }
 
 // noWay says why no place answered: nobody listens anywhere, or the first who does would not talk.
@@ -99,7 +123,7 @@ func dial(ctx context.Context, p place) (*line, error) {
 		if err != nil || !p.direct {
 			return l, err
 		}
-		time.Sleep(pause)
+		rest(ctx, pause)
 		soon, cancel := context.WithTimeout(ctx, 100*pause)
 		_, err = l.once(soon, managerName, managerPath, busName+".Peer.Ping")
 		cancel()
@@ -171,7 +195,7 @@ func (b *bus) ask(ctx context.Context, name, path, method string, args ...any) (
 }
 
 // tell calls a method that may change something: again only where the call was not delivered.
-func (b *bus) tell(ctx context.Context, name, path, method string, args ...any) ([]any, *line, error) {
+func (b *bus) tell(ctx context.Context, name, path, method string, args ...any) ([]any, error) {
 	within, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
 	for {
@@ -180,11 +204,11 @@ func (b *bus) tell(ctx context.Context, name, path, method string, args ...any) 
 			var body []any
 			body, err = l.once(within, name, path, method, args...)
 			if !undelivered(err) {
-				return body, l, err
+				return body, err
 			}
 		}
 		if !b.pause(within, err) {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 }
@@ -196,10 +220,15 @@ func (b *bus) pause(ctx context.Context, err error) bool {
 	if gone || errors.Is(err, ErrRefused) || b.isClosed() {
 		return false
 	}
+	return rest(ctx, 10*time.Millisecond)
+}
+
+// rest lets d pass, and reports false where the context is over before.
+func rest(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(10 * time.Millisecond):
+	case <-time.After(d):
 		return true
 	}
 }
@@ -262,6 +291,10 @@ var kinds = map[string]error{
 func explain(err error) error {
 	if err == nil {
 		return nil
+	}
+	var unsayable dbus.FormatError
+	if errors.As(err, &unsayable) {
+		return err // nothing was sent
 	}
 	var answered dbus.Error
 	if !errors.As(err, &answered) {

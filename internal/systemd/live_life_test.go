@@ -227,12 +227,14 @@ func TestLiveWhatCannotStartSaysWhy(t *testing.T) {
 		if _, err := m.Read(t.Context(), s.Name, ""); !errors.Is(err, ErrNoUnit) {
 			t.Errorf("what did not start is not kept: %v", err)
 		}
-		s = service(t, m, "true")
-		s.Name = "no such kind of name"
-		if _, err := m.StartService(t.Context(), s); err == nil || errors.Is(err, ErrUnanswered) {
-			t.Errorf("a bad name: %v", err)
-		} else {
-			t.Log(err)
+		for _, name := range []string{"no such kind of name", "\xff.service", "a\x00.service", ""} {
+			s := Service{Name: name, Argv: []string{"/bin/true"}}
+			if _, err := m.StartService(t.Context(), s); err == nil || errors.Is(err, ErrUnanswered) {
+				t.Errorf("the name %q: %v", name, err)
+			}
+			if err := m.Stop(t.Context(), name); err == nil || errors.Is(err, ErrUnanswered) {
+				t.Errorf("stop %q: %v", name, err)
+			}
 		}
 	})
 }

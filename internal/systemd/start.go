@@ -85,7 +85,7 @@ func (m *Manager) startAndRead(ctx context.Context, unit string, props []propert
 		return longstop.Unit{}, err
 	}
 	defer h.stop()
-	body, _, err := m.bus.tell(ctx, managerName, managerPath, managerIface+".StartTransientUnit", unit, "fail", props, []aux{})
+	body, err := m.bus.tell(ctx, managerName, managerPath, managerIface+".StartTransientUnit", unit, "fail", props, []aux{})
 	result := ""
 	switch {
 	case errors.Is(err, ErrUnanswered):

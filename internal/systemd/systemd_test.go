@@ -265,7 +265,7 @@ func TestLoginThatBreaks(t *testing.T) {
 		cancel()
 	}()
 	defer l.Close()
-	if _, _, err := newBus(place{path: dir + "/bus"}).tell(ctx, busName, busPath, busName+".Peer.Ping"); err == nil || errors.Is(err, ErrNoManager) {
+	if _, err := newBus(place{path: dir + "/bus"}).tell(ctx, busName, busPath, busName+".Peer.Ping"); err == nil || errors.Is(err, ErrNoManager) {
 		t.Errorf("%v", err)
 	}
 }
@@ -279,6 +279,23 @@ func TestNobodyToAsk(t *testing.T) {
 	}
 	if _, err := b.ask(t.Context(), busName, busPath, busName+".Peer.Ping"); !errors.Is(err, ErrNoManager) {
 		t.Errorf("no socket: %v", err)
+	}
+}
+
+// Whoever has less time than the one who is connecting does not wait for that one.
+func TestConnectKeepsItsOwnDeadline(t *testing.T) {
+	t.Parallel()
+	b := newBus()
+	b.dialing <- struct{}{}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := b.connect(ctx); !errors.Is(err, ErrUnanswered) {
+		t.Error(err)
+	}
+	<-b.dialing
+	b.close()
+	if _, err := b.connect(t.Context()); !errors.Is(err, dbus.ErrClosed) {
+		t.Error(err)
 	}
 }
 
