@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/longstop/longstop"
@@ -36,11 +38,28 @@ type RawAnswer struct {
 
 // Action returns the action of an id, or of an unambiguous start or end of one.
 func (g *Gateway) Action(ctx context.Context, id string) (longstop.Action, error) {
+	a, err := g.find(ctx, id)
+	if err != nil {
+		return longstop.Action{}, err
+	}
+	return g.shown(a), nil
+}
+
+// find returns the action as last committed: from memory, where it is unresolved and the id is whole.
+func (g *Gateway) find(ctx context.Context, id string) (longstop.Action, error) {
+	g.mu.Lock()
+	hosts := slices.Collect(maps.Values(g.hosts))
+	g.mu.Unlock()
+	for _, h := range hosts {
+		if a, ok := h.kept(longstop.ActionID(id)); ok {
+			return a, nil
+		}
+	}
 	a, err := g.store.Action(ctx, id)
 	if err != nil {
 		return longstop.Action{}, err
 	}
-	return g.shown(*a), nil
+	return *a, nil
 }
 
 // Actions lists actions, newest first.
@@ -131,14 +150,14 @@ func (h *host) inquire(ctx context.Context, verb wire.Verb, body any, within tim
 
 // running returns an action that its host may know, and the host.
 func (g *Gateway) running(ctx context.Context, id string) (longstop.Action, *host, error) {
-	a, err := g.store.Action(ctx, id)
+	a, err := g.find(ctx, id)
 	if err != nil {
 		return longstop.Action{}, nil, err
 	}
 	if a.RunID == "" || a.Launch.State == longstop.LaunchNotAttempted || a.Launch.State == longstop.LaunchRejected {
-		return *a, nil, &longstop.Error{Code: longstop.CodeNotFound, ActionID: a.ID,
+		return a, nil, &longstop.Error{Code: longstop.CodeNotFound, ActionID: a.ID,
 			Message: "nothing was started for " + string(a.ID), Hint: "longstop show " + string(a.ID)}
 	}
 	h, err := g.host(a.Host)
-	return *a, h, err
+	return a, h, err
 }
