@@ -54,6 +54,7 @@ type follower struct {
 	retry       <-chan time.Time
 	retryNext   time.Duration
 	failures    int
+	told        string // the gateway's last line
 	gatewayGone bool
 }
 
@@ -175,7 +176,8 @@ func (f *follower) handle(ctx context.Context, h happening) (done bool, err erro
 	case h.action != nil:
 		f.saw(ctx, h.action)
 		return f.until != nil && f.until(h.action), nil
-	case h.note != "":
+	case h.note != "" && h.note != f.told: // trying again is not worth another line
+		f.told = h.note
 		f.note("%s", plain(h.note))
 	case h.broken != nil:
 		return f.outputBroken(ctx, h.broken)
