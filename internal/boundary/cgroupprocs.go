@@ -53,6 +53,13 @@ func (c *Cgroup) pids() (pids map[int]bool, unseen int, err error) {
 	return pids, unseen, err
 }
 
+// Has reports whether a process is in the cgroup itself, as one that was born in it is until it moves.
+func (c *Cgroup) Has(pid int) (bool, error) {
+	pids := map[int]bool{}
+	_, err := c.list(".", pids)
+	return pids[pid], err
+}
+
 // list reads one cgroup.procs.
 func (c *Cgroup) list(dir string, into map[int]bool) (unseen int, err error) {
 	data, err := c.read(filepath.Join(dir, "cgroup.procs"))

@@ -90,6 +90,20 @@ const probePrefix = "probe-"
 // Create makes the cgroup of a run, which must not be there yet (fs.ErrExist).
 func (h Home) Create(run longstop.RunID) (*Cgroup, error) { return h.create(string(run)) }
 
+// Servants is a cgroup for those who answer for runs, beside the runs'. They are not in them, yet must
+// not live shorter: in the cgroup of a login session they would end with it where the work does not.
+func (h Home) Servants() (*Cgroup, error) {
+	c, err := h.create(servants)
+	for errors.Is(err, os.ErrExist) {
+		if c, err = openCgroup(filepath.Join(h.Dir, servants)); errors.Is(err, ErrCgroupGone) {
+			c, err = h.create(servants)
+		}
+	}
+	return c, err
+}
+
+const servants = "servants"
+
 // create makes a cgroup. Between its making and its locking a Sweep may take it for one that its
 // owner left: then it is made again.
 func (h Home) create(name string) (*Cgroup, error) {
@@ -147,7 +161,7 @@ func (h Home) Open(run longstop.RunID) (*Cgroup, error) {
 }
 
 // Sweep removes the empty cgroups that nobody has open: those of runs whose owner died, and nobody
-// has looked at them since. It returns whose they were.
+// has looked at them since; and the servants'. It returns the runs.
 func (h Home) Sweep() (runs []longstop.RunID, err error) {
 	entries, err := os.ReadDir(h.Dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -155,7 +169,8 @@ func (h Home) Sweep() (runs []longstop.RunID, err error) {
 	}
 	for _, entry := range entries {
 		run, bad := longstop.ParseRunID(entry.Name())
-		if !entry.IsDir() || bad != nil && !strings.HasPrefix(entry.Name(), probePrefix) {
+		ours := bad == nil || entry.Name() == servants || strings.HasPrefix(entry.Name(), probePrefix)
+		if !entry.IsDir() || !ours {
 			continue
 		}
 		swept, failed := sweep(filepath.Join(h.Dir, entry.Name()))
@@ -180,8 +195,9 @@ func sweep(path string) (swept bool, err error) {
 	if populated, err := c.Populated(); populated || err != nil {
 		return false, err
 	}
-	if err := c.Remove(0); err != nil {
-		return false, err
+	err = c.Remove(0)
+	if errors.Is(err, unix.EBUSY) { // it is not quite empty yet, or no longer
+		return false, nil
 	}
-	return true, nil
+	return err == nil, err
 }

@@ -57,6 +57,52 @@ func TestSweepTakesWhatIsEmptyAndNobodys(t *testing.T) {
 	}
 }
 
+// Whoever answers for runs comes, from whatever session, to one cgroup, which is there while it is used.
+func TestServantsHaveACgroupBesideTheRuns(t *testing.T) {
+	t.Parallel()
+	home := testHome(t)
+	first, err := home.Servants()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := home.Servants()
+	if err != nil || second.Place() != first.Place() {
+		t.Fatalf("%+v, %v; want %+v", second, err, first)
+	}
+	cmd := within(t, first, "exec sleep 600")
+	for pid, want := range map[int]bool{cmd.Process.Pid: true, os.Getpid(): false, 1: false} {
+		if has, err := second.Has(pid); has != want || err != nil {
+			t.Errorf("Has(%d) = %v, %v", pid, has, err)
+		}
+	}
+	there := func() bool {
+		if runs, err := home.Sweep(); runs != nil || err != nil {
+			t.Errorf("Sweep = %v, %v", runs, err)
+		}
+		_, err := os.Stat(first.Place().Path)
+		return err == nil
+	}
+	first.Close()
+	second.Close()
+	if !there() {
+		t.Error("swept with a process in it")
+	}
+	third, err := home.Servants()
+	if err != nil {
+		t.Fatal(err)
+	}
+	third.Kill()
+	cmd.Wait()
+	if err := third.WaitEmpty(time.Now().Add(10 * time.Second)); err != nil {
+		t.Error(err)
+	}
+	if !there() {
+		t.Error("swept while somebody has it open")
+	}
+	third.Close()
+	eventually(t, "the sweep of the one that nobody uses", func() bool { return !there() })
+}
+
 // While others sweep, and remove the home each time it is empty, whoever makes a cgroup has it.
 func TestSweepTakesNoneThatIsJustMade(t *testing.T) {
 	t.Parallel()
