@@ -58,6 +58,42 @@ func TestQuietSaysWhyNothingRan(t *testing.T) {
 	}
 }
 
+// Trying again is told once, and silence is told whose it is.
+func TestWaitingSaysWhatFor(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	s.stream(runPath, func(_ *http.Request, send sender) {
+		send("action", 0, anAction(func(a *longstop.Action) { a.Launch.State = longstop.LaunchSent }))
+		send("note", 0, "connecting to web-1…")
+		send("note", 0, "connecting to web-1…")
+		send("action", 0, anAction(ended(0)))
+	})
+	if _, _, err := s.run("run", "web-1", "--", "x"); strings.Count(err, "connecting") != 1 {
+		t.Errorf("%q", err)
+	}
+	told := func(f *follower) string {
+		file, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		f.app = &app{talk: newTalk(file)}
+		f.tellSlow()
+		text, _ := os.ReadFile(file.Name())
+		return string(text)
+	}
+	if got := told(new(follower)); got != "· waiting for the gateway\n" {
+		t.Errorf("%q", got)
+	}
+	sent := anAction(func(a *longstop.Action) { a.Launch.State = longstop.LaunchSent })
+	if got := told(&follower{action: sent}); got != "· waiting for web-1 to answer\n" {
+		t.Errorf("%q", got)
+	}
+	if told(&follower{action: anAction()}) != "" {
+		t.Error("an accepted run is waited for in silence")
+	}
+}
+
 func TestRunJSON(t *testing.T) {
 	t.Parallel()
 	s := newScript(t)
