@@ -91,7 +91,8 @@ func cgroup2Mount(line string) (root, point string, ok bool) {
 	if !found || len(fields) < 6 || len(kind) < 1 || kind[0] != "cgroup2" {
 		return "", "", false
 	}
-	return unescape(fields[3]), unescape(fields[4]), true
+	root, point = unescape(fields[3]), unescape(fields[4])
+	return root, point, path.IsAbs(point) && point == path.Clean(point)
 }
 
 // unescape undoes the octal escapes of mountinfo: \040 is a space.

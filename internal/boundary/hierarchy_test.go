@@ -44,3 +44,24 @@ func TestFindHierarchy(t *testing.T) {
 		t.Errorf("under another mount: %+v", got)
 	}
 }
+
+func FuzzHierarchy(f *testing.F) {
+	f.Add("41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n", "1:cpu:/x\n0::/y\n", "populated 1\nfrozen 0\n", "oom 1\noom_kill 1\n")
+	f.Add("700 600 0:22 /docker/4\\040f /sys ro - cgroup2 cgroup rw", "0::/docker/4 f/x (deleted)", "", "")
+	f.Fuzz(func(t *testing.T, mounts, self, events, memory string) {
+		h, err := findHierarchy(mounts, self, func(string) bool { return true })
+		if err != nil {
+			return
+		}
+		if h.Self != "" && h.Self != h.Mount && !strings.HasPrefix(h.Self, strings.TrimSuffix(h.Mount, "/")+"/") {
+			t.Errorf("%q is not below %q", h.Self, h.Mount)
+		}
+		for _, dir := range h.homes(1000) {
+			if dir == "" {
+				t.Errorf("a home without a folder: %+v", h)
+			}
+		}
+		parsePopulated([]byte(events))
+		parseOOM(memory)
+	})
+}
