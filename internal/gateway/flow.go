@@ -35,7 +35,7 @@ func (g *Gateway) Flow(ctx context.Context, id, stream string, offset int64, tak
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	opening, opened := context.WithTimeout(ctx, sessionWithin)
-	session, err := link.Stream(opening, h.runner()+" "+string(wire.VerbOutput))
+	session, err := link.Stream(opening, wire.Command(h.runner(), wire.VerbOutput))
 	opened()
 	if err != nil {
 		if longstop.CodeOf(err) == longstop.CodeSessionRefused {
