@@ -1,6 +1,7 @@
 package boundary
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -387,6 +388,50 @@ func TestPopulatedIsReadStrictly(t *testing.T) {
 		if got != want {
 			t.Errorf("parsePopulated(%q) = %s", data, got)
 		}
+	}
+}
+
+// killPlace is a process that kills one cgroup and says whom it could signal one by one.
+func killPlace() {
+	var at Place
+	json.Unmarshal([]byte(os.Getenv("BOUNDARY_TEST_PLACE")), &at)
+	c, err := OpenCgroup(at)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	procs, _, _ := c.Procs()
+	for _, s := range procs {
+		fmt.Println(Signal(s.Identity, unix.SIGKILL))
+	}
+	fmt.Println(c.Kill())
+}
+
+// A process that became another user's (sudo) may not be signalled, and goes with its cgroup all the same.
+func TestCgroupKillReachesWhoMayNotBeSignalled(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: only root can put its process into another user's cgroup")
+	}
+	c, _ := made(t, testHome(t))
+	within(t, c, "exec sleep 600")
+	const uid = 65534
+	for _, name := range []string{"", "cgroup.kill"} {
+		if err := os.Chown(filepath.Join(c.Place().Path, name), uid, uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := helper(t, "killer")
+	at, _ := json.Marshal(c.Place())
+	cmd.Env = append(cmd.Env, "BOUNDARY_TEST_PLACE="+string(at))
+	cmd.Path, cmd.Dir = openToAll(t, cmd.Path), "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	out, err := cmd.Output()
+	if want := "operation not permitted\n<nil>\n"; err != nil || string(out) != want {
+		t.Errorf("%q, %v; want %q", out, err, want)
+	}
+	if err := c.WaitEmpty(time.Now().Add(10 * time.Second)); err != nil {
+		t.Error(err)
 	}
 }
 

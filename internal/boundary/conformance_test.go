@@ -18,7 +18,7 @@ import (
 )
 
 // helpers are the processes that this package's tests start this program as.
-var helpers = map[string]func(){"owner": underTest, "finder": findHome, "reuser": reuse}
+var helpers = map[string]func(){"owner": underTest, "finder": findHome, "killer": killPlace, "reuser": reuse}
 
 // helper is such a process.
 func helper(t testing.TB, as string) *exec.Cmd {
