@@ -125,7 +125,7 @@ func (p *permit) admit(verb wire.Verb) error {
 		return nil
 	}
 	return &longstop.Error{Code: longstop.CodeNotAllowed,
-		Message: "the key's forced command does not allow " + string(verb) + ", only " + listed(p.verbs) + ": nothing was done",
+		Message: "the key's forced command does not allow " + string(need) + ", only " + listed(p.verbs) + ": nothing was done",
 		Hint:    "what a key may do is in its line of authorized_keys there (longstop-runner forced)"}
 }
 
