@@ -34,6 +34,33 @@ type EnrolRequest struct {
 	SSHConfig string `json:"ssh_config,omitempty"` // absolute path, for ssh -F
 	StateDir  string `json:"state_dir,omitempty"`  // absolute path on the host
 	Transport string `json:"transport,omitempty"`  // "openssh" (default) or "embedded"
+	// Forced: the login's key is bound to the runner by a forced command, and an operator has put the
+	// runner there, at Runner. Nothing is copied.
+	Forced bool   `json:"forced,omitempty"`
+	Runner string `json:"runner,omitempty"` // absolute path on the host; with Forced alone
+}
+
+// ForcedSetup is what an operator has to do on a host for a forced enrolment: the answer of
+// POST /api/v1/forced, whose body is the EnrolRequest to come.
+type ForcedSetup struct {
+	User    string         `json:"user"`   // the account there
+	Runner  string         `json:"runner"` // where the runner has to be
+	Runners []RunnerBinary `json:"runners"`
+	Keys    []ForcedKey    `json:"keys"` // in the order in which ssh offers them
+}
+
+// ForcedKey is a public key and its line for the account's authorized_keys.
+type ForcedKey struct {
+	Fingerprint string `json:"fingerprint"` // "SHA256:…"
+	From        string `json:"from"`        // the file here, or "the agent"
+	Line        string `json:"line"`
+}
+
+// RunnerBinary is a runner that this gateway has: GET /api/v1/runners/{arch} has its bytes.
+type RunnerBinary struct {
+	Arch   string `json:"arch"` // "amd64" or "arm64", on Linux
+	SHA256 string `json:"sha256"`
+	Bytes  int64  `json:"bytes"`
 }
 
 // Host is an enrolled host as the API shows it.
@@ -48,6 +75,7 @@ type Host struct {
 	UID        int          `json:"uid"`
 	Runner     string       `json:"runner"` // absolute path on the host
 	RunnerSHA  string       `json:"runner_sha256"`
+	Forced     bool         `json:"forced,omitempty"`   // the runner is a forced command, and the operator's to install
 	HostKey    string       `json:"host_key,omitempty"` // "SHA256:…" of the last connection
 	EnrolledAt Time         `json:"enrolled_at"`
 	Hello      *HostHello   `json:"hello,omitempty"`

@@ -141,6 +141,9 @@ func cancelEnding(a *longstop.Action) string {
 	if n := len(a.Workload.Survivors); n > 0 {
 		return text + between + count(n, "process", "processes") + " cannot be stopped: " + survivors(a.Workload.Survivors)
 	}
+	if a.Cancel.State == longstop.CancelRefused {
+		return text + between + "nothing was signalled"
+	}
 	return text + between + "it is asked until the host answers"
 }
 

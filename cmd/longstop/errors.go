@@ -51,7 +51,7 @@ func (a *app) errorStatus(e *longstop.Error) int {
 	switch {
 	case !known:
 		return longstop.ExitOurs
-	case a.rejected && exit.Exit == longstop.ExitUnknown:
+	case a.rejected && (exit.Exit == longstop.ExitUnknown || e.Code == longstop.CodeVersionMismatch): // of the host's runner
 		return longstop.ExitNotStarted
 	case a.verb == "run":
 		return exit.Exit

@@ -39,8 +39,13 @@ func (a *app) hostAdd() *cobra.Command {
 		Short: "Enrol a host: NAME is what you would type after ssh",
 		Long: `Enrol a host: connect as ssh would with your configuration, put the runner there (one static file, no root, no
 open port), make its state folder, and fix who the host is. Runs are only ever started on the very machine, user
-and state folder that were enrolled.`,
+and state folder that were enrolled.
+
+With --forced the key that ssh uses may do nothing there but call the runner: its line in authorized_keys has
+command="longstop-runner forced",restrict. As long as the host is not so, the runner and the line to install are
+printed; then it is checked that a shell is refused and that the runner is this very one.`,
 		Example: `  longstop host add web-1
+  longstop host add web-1 --forced
   longstop host add lab --ssh-config ./lab_config --state-dir /var/tmp/longstop`,
 		Args: exactly("NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -58,12 +63,17 @@ and state folder that were enrolled.`,
 			if e.StateDir != "" && !strings.HasPrefix(e.StateDir, "/") {
 				return usage("a path on the host, from /", "--state-dir %s is not absolute", plain(e.StateDir))
 			}
+			if e.Runner != "" && !e.Forced {
+				return usage(c.CommandPath()+" --help", "--runner is for --forced alone: elsewhere Longstop chooses the place")
+			}
 			return a.enrol(c.Context(), e)
 		},
 	}
 	c.Flags().StringVar(&e.SSHConfig, "ssh-config", "", "configuration for this host, as of ssh -F")
 	c.Flags().StringVar(&e.StateDir, "state-dir", "", "absolute folder on the host for the records (default its XDG state folder)")
 	c.Flags().StringVar(&e.Transport, "transport", "", "openssh (default) or embedded, which needs no ssh here")
+	c.Flags().BoolVar(&e.Forced, "forced", false, "the key is bound to the runner by a forced command; says what to install")
+	c.Flags().StringVar(&e.Runner, "runner", "", "with --forced: absolute path of the runner on the host (default /usr/local/bin/longstop-runner)")
 	a.jsonFlag(c, "the host")
 	return c
 }
@@ -76,6 +86,9 @@ func (a *app) enrol(ctx context.Context, e longstop.EnrolRequest) error {
 	ctx, stop := interrupted(ctx)
 	defer stop()
 	host, err := gateway.Enrol(ctx, e, func(line string) { a.talk.note("%s", plain(line)) })
+	if err != nil && e.Forced {
+		return a.toInstall(ctx, gateway, e, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -111,6 +124,9 @@ func (a *app) tellHost(h *longstop.Host) {
 	}
 	if len(can) > 1 { // a choice; why others are none, --json has
 		a.talk.note("boundaries: %s", strings.Join(can, ", "))
+	}
+	if len(h.Hello.Allowed) > 0 {
+		a.talk.note("its forced command allows: %s", plain(strings.Join(h.Hello.Allowed, ", ")))
 	}
 	for _, note := range h.Hello.Notes {
 		a.talk.note("%s", plain(note))

@@ -118,6 +118,7 @@ var verbs = []struct {
 	{"inspect", "work", (*app).inspectVerb},
 	{"activity", "work", (*app).activityVerb},
 	{"host", "hosts", (*app).hostVerb},
+	{"runner", "hosts", (*app).runnerVerb},
 	{"daemon", "about", (*app).daemonVerb},
 	{"demo", "about", (*app).demoVerb},
 	{"doctor", "about", (*app).doctorVerb},

@@ -29,6 +29,8 @@ type Gateway interface {
 	Hosts(ctx context.Context) ([]longstop.Host, error)
 	CheckHost(ctx context.Context, name string, note func(string)) (longstop.Host, error)
 	RemoveHost(ctx context.Context, name string) error
+	ForcedSetup(ctx context.Context, req longstop.EnrolRequest) (longstop.ForcedSetup, error)
+	Runner(arch string) (binary []byte, sha256 string, err error)
 	SpoolStdin(ctx context.Context, r io.Reader) (longstop.Stdin, error)
 	Run(ctx context.Context, req longstop.RunRequest, peer longstop.Requester, told gateway.Told) (longstop.Action, error)
 	Action(ctx context.Context, id string) (longstop.Action, error)
@@ -102,6 +104,8 @@ func (s *Server) handler() http.Handler {
 		"POST /api/v1/hosts":                  s.enrol,
 		"POST /api/v1/hosts/{name}/check":     s.checkHost,
 		"DELETE /api/v1/hosts/{name}":         s.removeHost,
+		"POST /api/v1/forced":                 s.forcedSetup,
+		"GET /api/v1/runners/{arch}":          s.runner,
 		"POST /api/v1/stdin":                  s.spoolStdin,
 		"GET /api/v1/actions":                 s.actions,
 		"POST /api/v1/actions":                s.run,

@@ -105,6 +105,17 @@ func (f *fake) CheckHost(_ context.Context, name string, note func(string)) (lon
 }
 func (f *fake) RemoveHost(context.Context, string) error { return nil }
 
+func (f *fake) ForcedSetup(_ context.Context, req longstop.EnrolRequest) (longstop.ForcedSetup, error) {
+	return longstop.ForcedSetup{User: "deploy", Runner: req.Runner, Keys: []longstop.ForcedKey{{Line: "key of " + req.Name}}}, nil
+}
+
+func (f *fake) Runner(arch string) ([]byte, string, error) {
+	if arch != "amd64" {
+		return nil, "", &longstop.Error{Code: longstop.CodeUsage, Message: "there is no runner for " + arch}
+	}
+	return bytes.Repeat([]byte("\x7fELF"), 1<<18), "", nil
+}
+
 func (f *fake) SpoolStdin(_ context.Context, r io.Reader) (longstop.Stdin, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"strconv"
 
 	"github.com/longstop/longstop"
 )
@@ -52,6 +53,33 @@ func (s *Server) removeHost(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+func (s *Server) forcedSetup(w http.ResponseWriter, r *http.Request) error {
+	var req longstop.EnrolRequest
+	if err := firstOf(queryOf(r).check(), func() error { return readJSON(w, r, &req) }); err != nil {
+		return err
+	}
+	setup, err := s.gateway.ForcedSetup(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, setup)
+}
+
+// runner answers with a runner's bytes.
+func (s *Server) runner(w http.ResponseWriter, r *http.Request) error {
+	if err := queryOf(r).check(); err != nil {
+		return err
+	}
+	binary, _, err := s.gateway.Runner(r.PathValue("arch"))
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.Itoa(len(binary)))
+	_, err = w.Write(binary)
+	return err
 }
 
 // firstOf is the first error of a check and what follows it.

@@ -32,7 +32,7 @@ type aside struct {
 // when it returns an error.
 func (h *host) openAside(ctx context.Context, verb wire.Verb) (*aside, error) {
 	a := &aside{id: longstop.NewChannelID(h.g.cfg.Clock.Now()), host: h, verb: verb}
-	command := h.runner() + " " + string(verb)
+	command := wire.Command(h.runner(), verb)
 	if link := h.roomyLink(); link != nil {
 		opening, cancel := context.WithTimeout(ctx, sessionWithin)
 		session, err := link.Exec(opening, command)

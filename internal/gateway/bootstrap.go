@@ -243,6 +243,11 @@ func (s loginShell) ranSomethingElse(exit sshlink.Exit, said string) error {
 	if exit.State == longstop.SSHLost {
 		return &longstop.Error{Code: longstop.CodeUnreachable, Noise: said, Message: "the connection to " + s.to.Name + " was lost"}
 	}
+	if strings.Contains(said, wire.ForcedRefusal) {
+		return &longstop.Error{Code: longstop.CodeNoRunner, Noise: said,
+			Message: "the key that logs in to " + s.to.Name + " is bound to the forced command longstop-runner forced, which gives no shell",
+			Hint:    "enrol it as such: longstop host add " + s.to.Name + " --forced"}
+	}
 	return &longstop.Error{Code: longstop.CodeNoRunner, Noise: said,
 		Message: fmt.Sprintf("the login shell of %s ran something else: it %s%s", s.to.Name, exitWords(exit), quoted(said)),
 		Hint:    "this must print ok, and nothing else: " + s.to.Command() + " 'exec sh -c \"echo ok\"'"}

@@ -192,7 +192,7 @@ func (h *host) cancelAnswered(id longstop.ActionID, side *aside, got reply) {
 	var answer wire.CancelAnswer
 	if err := got.read(&answer); err != nil {
 		switch longstop.CodeOf(err) {
-		case longstop.CodeRefused:
+		case longstop.CodeRefused, longstop.CodeNotAllowed:
 			answer.Refused = err.Error()
 		default:
 			h.unconfirmed(id, &unanswered{Sent: true, Raw: got.raw, Err: err})

@@ -17,7 +17,7 @@ import (
 // Enrol fixes a host: finds a place for the runner, pushes and verifies it, makes the state folder,
 // and keeps who answered. From then on nothing else under this name is spoken to.
 //
-//  1. Dial, and put the runner there.
+//  1. Dial, and put the runner there; or see that the key can do nothing but call the one that is there.
 //  2. hello with create: the state folder and its id.
 //  3. The host and the entry about it, in one transaction.
 func (g *Gateway) Enrol(ctx context.Context, req longstop.EnrolRequest, note func(string)) (longstop.Host, error) {
@@ -51,8 +51,9 @@ func noisy(noise string) string {
 	return fmt.Sprintf("the login's start-up files print to standard output; it is kept apart, as noise: %q", clipped(noise))
 }
 
+// tell reports a line of progress, if there is one and somebody listens.
 func tell(note func(string), line string) {
-	if note != nil {
+	if note != nil && line != "" {
 		note(line)
 	}
 }
@@ -71,22 +72,38 @@ func checkEnrol(req *longstop.EnrolRequest) error {
 		return bad("the SSH configuration %q is not an absolute path", req.SSHConfig)
 	case req.StateDir != "" && (!path.IsAbs(req.StateDir) || path.Clean(req.StateDir) != req.StateDir || strings.ContainsRune(req.StateDir, 0)):
 		return bad("the state folder %q is not a clean absolute path", req.StateDir)
+	case req.Runner != "" && !req.Forced:
+		return bad("where the runner is on the host is Longstop's to choose, but for a forced command")
 	}
-	return nil
+	return checkForced(req, bad)
 }
 
-// greet puts the runner on a host and asks who it is, making the state folder.
+// greet puts the runner on a host, or finds the one of a forced command, and asks who the host is, making
+// the state folder.
 func (g *Gateway) greet(ctx context.Context, link sshlink.Link, req longstop.EnrolRequest, note func(string)) (longstop.Host, error) {
-	where, sum, noise, err := loginShell{link, sshlink.Target{Name: req.Name, SSHConfig: req.SSHConfig}}.install(ctx, g.cfg.Runners, note)
+	shell := loginShell{link, sshlink.Target{Name: req.Name, SSHConfig: req.SSHConfig}}
+	where, sum, noise, err := req.Runner, "", "", error(nil)
+	if req.Forced {
+		err = shell.isForced(ctx)
+	} else {
+		where, sum, noise, err = shell.install(ctx, g.cfg.Runners, note)
+	}
 	if err != nil {
 		return longstop.Host{}, err
 	}
-	ch, err := openChannel(ctx, req.Name, g.cfg.Clock.Now(), link, where+" "+string(wire.VerbServe), address{stateDir: req.StateDir}, true)
+	ch, err := openChannel(ctx, req.Name, g.cfg.Clock.Now(), link, wire.Command(where, wire.VerbServe), address{stateDir: req.StateDir}, true)
 	if err != nil {
 		return longstop.Host{}, err
 	}
 	hello := ch.hello
+	if req.Forced {
+		sum = hello.RunnerSHA256
+		err = g.otherRunner(req.Name, &hello)
+	}
 	ch.fail(&longstop.Error{Code: longstop.CodeUnreachable, Message: "greeted; closed"})
+	if err != nil {
+		return longstop.Host{}, err
+	}
 	if noise != "" {
 		hello.Notes = append(hello.Notes, noisy(noise))
 	}
@@ -97,7 +114,7 @@ func (g *Gateway) greet(ctx context.Context, link sshlink.Link, req longstop.Enr
 	}
 	return longstop.Host{
 		Name: req.Name, SSHConfig: req.SSHConfig, Transport: req.Transport, StateDir: hello.StateDir, StateID: hello.StateID,
-		MachineID: hello.MachineID, User: hello.User, UID: hello.UID, Runner: where, RunnerSHA: sum,
+		MachineID: hello.MachineID, User: hello.User, UID: hello.UID, Runner: where, RunnerSHA: sum, Forced: req.Forced,
 		HostKey: ch.facts.HostKey, EnrolledAt: g.now(), Hello: &hello,
 	}, nil
 }
@@ -147,7 +164,7 @@ func (g *Gateway) enrolled(ctx context.Context, row longstop.Host, link sshlink.
 		}
 		_, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.HostEnrolled, Host: row.Name, By: g.by, Body: body(map[string]any{
 			"machine_id": row.MachineID, "uid": row.UID, "state_id": row.StateID, "state_dir": row.StateDir,
-			"runner": row.Runner, "runner_sha256": row.RunnerSHA, "host_key": row.HostKey})})
+			"runner": row.Runner, "runner_sha256": row.RunnerSHA, "forced": row.Forced, "host_key": row.HostKey})})
 		if err != nil {
 			return err
 		}
@@ -236,6 +253,9 @@ func (g *Gateway) CheckHost(ctx context.Context, name string, note func(string))
 	ch, err := h.connect(ctx, note)
 	switch longstop.CodeOf(err) {
 	case longstop.CodeNoRunner, longstop.CodeBadAnswer:
+		if h.isForced() {
+			break
+		}
 		// Somebody is there to be told which it is, the login shell or the runner's file.
 		if err = h.mend(ctx, note); err == nil {
 			ch, err = h.connect(ctx, note)
@@ -256,6 +276,9 @@ func (g *Gateway) CheckHost(ctx context.Context, name string, note func(string))
 	transport := h.row.Transport
 	h.mu.Unlock()
 	hello.Notes = append(hello.Notes, g.overrides(ctx, h.target(), transport)...)
+	if line := h.changed(&hello); line != "" {
+		hello.Notes = append(hello.Notes, line)
+	}
 	if noise := ch.noiseWords(); noise != "" {
 		hello.Notes = append(hello.Notes, noisy(noise))
 	}

@@ -112,7 +112,7 @@ func (h *host) try(a *attempt) {
 		err = h.adopt(ch)
 	}
 	if err != nil {
-		err = explained(h.target(), err)
+		err = explained(h.target(), h.operators(err))
 		h.cannotSee(err)
 		ch = nil
 	}
@@ -178,7 +178,10 @@ func (h *host) establish(ctx context.Context, note func(string)) (*channel, erro
 		}
 		ch, err = h.serve(ctx, link)
 	}
-	if !isAbsent(err) {
+	if h.isForced() && err == nil {
+		tell(note, h.changed(&ch.hello))
+	}
+	if !isAbsent(err) || h.isForced() {
 		return ch, err
 	}
 	if err := h.reinstall(ctx, link, note); err != nil {
@@ -274,7 +277,7 @@ func (h *host) drop(link sshlink.Link) {
 
 // serve opens the serve channel with the wanted runner.
 func (h *host) serve(ctx context.Context, link sshlink.Link) (*channel, error) {
-	return openChannel(ctx, h.name, h.g.cfg.Clock.Now(), link, h.runner()+" "+string(wire.VerbServe), h.address(), false)
+	return openChannel(ctx, h.name, h.g.cfg.Clock.Now(), link, wire.Command(h.runner(), wire.VerbServe), h.address(), false)
 }
 
 // address is what requests to this host name.
@@ -289,11 +292,11 @@ func addressOf(row longstop.Host) address {
 }
 
 // runner is the path of the wanted runner: this gateway's own version in the folder of the enrolled
-// one, or the enrolled one itself where this gateway has none for the host.
+// one, or the enrolled one itself where this gateway has none for the host, or may put none there.
 func (h *host) runner() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.row.Hello == nil {
+	if h.row.Hello == nil || h.row.Forced {
 		return h.row.Runner
 	}
 	_, sum, err := h.g.cfg.Runners.Runner(h.row.Hello.Arch)

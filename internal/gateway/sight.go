@@ -113,7 +113,7 @@ func whyUnseen(err error) (longstop.UnknownReason, journal.Kind) {
 	switch longstop.CodeOf(err) {
 	case longstop.CodeHostMismatch, longstop.CodeHostKeyChanged:
 		return longstop.HostMismatch, journal.HostRefused
-	case longstop.CodeAccessRefused:
+	case longstop.CodeAccessRefused, longstop.CodeNotAllowed:
 		return longstop.AccessRefused, journal.HostRefused
 	case longstop.CodeHostKeyUnknown, longstop.CodeNoRunner, longstop.CodeStateFolder, longstop.CodeVersionMismatch:
 		return longstop.Unreachable, journal.HostRefused

@@ -246,7 +246,7 @@ func (l *launching) refused(d *draft, cause error, first bool, raw sqlite.Raw) e
 func saysNothingStarted(code longstop.Code) bool {
 	switch code {
 	case longstop.CodeUsage, longstop.CodeKeyConflict, longstop.CodeKeyVoid, longstop.CodeExpired, longstop.CodeHostMismatch,
-		longstop.CodeStateFolder, longstop.CodeUnsupported, longstop.CodeLaunchFailed, longstop.CodeRefused, longstop.CodeVersionMismatch:
+		longstop.CodeStateFolder, longstop.CodeUnsupported, longstop.CodeLaunchFailed, longstop.CodeRefused, longstop.CodeNotAllowed, longstop.CodeVersionMismatch:
 		return true
 	}
 	return false
