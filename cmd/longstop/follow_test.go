@@ -115,6 +115,9 @@ func TestRunDetaches(t *testing.T) {
 	t.Parallel()
 	s := newScript(t)
 	s.stream(runPath, func(r *http.Request, send sender) {
+		if r.URL.Query().Get("soon") != "1" {
+			t.Errorf("the end is waited for: %s", r.URL.RawQuery)
+		}
 		send("action", 0, anAction(func(a *longstop.Action) { a.Launch.State = longstop.LaunchSent }))
 		send("action", 0, anAction(func(a *longstop.Action) {
 			a.Request.Lifetime, a.Request.LeaseS = longstop.Detached, 0

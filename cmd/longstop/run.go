@@ -352,6 +352,7 @@ func (a *app) run(ctx context.Context, host string, r longstop.Request, flags *r
 	}
 	if flags.noWait {
 		f.until = answered
+		f.open = func(ctx context.Context) (*client.Follow, error) { return gateway.Launch(ctx, ask) }
 	}
 	a.begun = true
 	action, err := f.follow(ctx)

@@ -184,6 +184,14 @@ func (o Offsets) query() url.Values {
 	return url.Values{"stdout": {strconv.FormatInt(o.Stdout, 10)}, "stderr": {strconv.FormatInt(o.Stderr, 10)}}
 }
 
+// Launch is Run for who waits no longer than for the host's answer, and for no output.
+func (c *Client) Launch(ctx context.Context, run longstop.RunRequest) (*Follow, error) {
+	query := Offsets{-1, -1}.query()
+	query.Set("follow", "1")
+	query.Set("soon", "1")
+	return c.stream(ctx, "POST", v1+"/actions", query, fastjson.AppendRun(nil, &run))
+}
+
 // Run asks for an action and follows it from its first moment.
 func (c *Client) Run(ctx context.Context, run longstop.RunRequest, from Offsets) (*Follow, error) {
 	query := from.query()

@@ -41,6 +41,9 @@ func (g *Gateway) Run(ctx context.Context, req longstop.RunRequest, peer longsto
 		return longstop.Action{}, err
 	}
 	l := &launching{g: g, h: h, want: want, ctx: ctx, done: make(chan struct{}), last: make(chan struct{}, 1)}
+	if told.Soon {
+		signal(l.last)
+	}
 	a, existing, err := l.enter(ctx, requester(req.By, peer))
 	if err != nil {
 		return longstop.Action{}, err
