@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -49,7 +50,7 @@ func TestC121AFullDiskLosesNoResult(t *testing.T) {
 	for name, inodes := range map[string]bool{"bytes": false, "inodes": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			options := "size=1m"
+			options := "size=2m"
 			if inodes {
 				options = "nr_inodes=100"
 			}
@@ -57,12 +58,18 @@ func TestC121AFullDiskLosesNoResult(t *testing.T) {
 			run := locked(t, f, "k")
 			_, err := run.Write(&longstop.Record{State: longstop.WorkloadStarting}, []byte("secret"), true)
 			must(t, err)
+			for i := range 8 { // what goes with the run makes room for another
+				must(t, os.WriteFile(run.Path(fmt.Sprint("file", i)), make([]byte, 100<<10), 0600))
+			}
 			fill(t, f, inodes)
 			for range 4 {
 				_, err = run.Write(&longstop.Record{State: longstop.WorkloadRunning, Main: main24182()}, []byte("secret"), true)
 				must(t, err)
 			}
 			checkFull(t, f)
+			if !f.Short() {
+				t.Error("it is not short of room")
+			}
 			finish(t, run)
 			if rec := readAs(t, f, run.ID(), []byte("secret")); rec.State != longstop.WorkloadFinished {
 				t.Errorf("the final record: %+v", rec)
@@ -80,6 +87,7 @@ func TestC121AFullDiskLosesNoResult(t *testing.T) {
 			if rec := readAs(t, again, run.ID(), []byte("secret")); rec.State != longstop.WorkloadFinished {
 				t.Errorf("after a boot: %+v", rec)
 			}
+			checkFreed(t, again, run.ID(), inodes)
 		})
 	}
 }
@@ -98,6 +106,48 @@ func checkFull(t *testing.T, f *Folder) {
 	}
 	if claim, err := f.Void("new", ""); longstop.CodeOf(err) != longstop.CodeStateFolder {
 		t.Errorf("void: %+v, %v", claim, err)
+	}
+}
+
+// checkFreed removes a run on a full disk, after which there is room for another.
+func checkFreed(t *testing.T, f *Folder, id longstop.RunID, inodes bool) {
+	t.Helper()
+	gone, _, err := f.GC(Retention{Runs: []longstop.RunID{id}, Now: time.Now()})
+	if err != nil || len(gone) != 1 {
+		t.Fatalf("gc: %v, %v", gone, err)
+	}
+	if rec := readAs(t, f, id, []byte("secret")); rec.State != longstop.WorkloadFinished {
+		t.Errorf("the tombstone: %+v", rec)
+	}
+	if f.Short() != inodes { // a hundred inodes are few
+		t.Errorf("short of room: %v", f.Short())
+	}
+	run, err := f.Build(submission("another"))
+	must(t, err)
+	run.Close()
+}
+
+// C125: many short runs on a file system with few inodes go on for as long as they are collected and
+// removed, and none that was collected stands in the way.
+func TestC125RunsThatWentLeaveTheirInodes(t *testing.T) {
+	t.Parallel()
+	f := small(t, "nr_inodes=60")
+	var done []longstop.RunID
+	for i := range 12 {
+		run := locked(t, f, fmt.Sprint("k", i))
+		finish(t, run)
+		must(t, run.Collect())
+		done = append(done, run.ID())
+		run.Close()
+		gone, _, err := f.GC(Retention{Runs: done[i:], Now: time.Now()})
+		if err != nil || len(gone) != 1 {
+			t.Fatalf("gc: %v, %v", gone, err)
+		}
+	}
+	for i, id := range done {
+		if claim, err := f.Find(fmt.Sprint("k", i)); err != nil || !claim.Expired || claim.RunID != id {
+			t.Errorf("key %d: %+v, %v", i, claim, err)
+		}
 	}
 }
 

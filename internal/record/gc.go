@@ -3,7 +3,9 @@ package record
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,9 +14,9 @@ import (
 	"github.com/longstop/longstop/internal/fault"
 )
 
-// Collect marks a final run as one whose result is durable elsewhere: it may be removed after its
-// retention. Nothing is written, so a full disk does not matter: the run's own name in claims goes
-// (its key's stays). Only a final record that is in the slots, which go with that name, is first put
+// Collect marks a final run as one whose result is durable elsewhere: it may be removed once whoever
+// collected it says so. Nothing is written, so a full disk does not matter: the run's own name in claims
+// goes (its key's stays). Only a final record that is in the slots, which go with that name, is first put
 // on a tombstone. A run that is not final is refused.
 func (r *Run) Collect() error {
 	raw, rec, err := r.Read()
@@ -25,7 +27,7 @@ func (r *Run) Collect() error {
 		return &longstop.Error{Code: longstop.CodeRefused, Message: "run " + string(r.id) + " has no final record to be collected",
 			Hint: "Collect it once it is final."}
 	}
-	if exists(r.f.claims, string(r.id)) && (r.dir == nil || !exists(r.dir, "final")) && !exists(r.f.tombs, string(r.id)) {
+	if _, _, err := r.readFinal(); err != nil && exists(r.f.claims, string(r.id)) {
 		if err := r.f.entomb(r.id, seal(kindRecord, rec.Sequence, raw)); err != nil {
 			return err
 		}
@@ -60,120 +62,250 @@ func (f *Folder) collected(id longstop.RunID) bool { return !exists(f.claims, st
 
 // Retention says what GC removes.
 type Retention struct {
-	Keep   time.Duration // collected runs that finished longer ago go
-	MaxAge time.Duration // uncollected ones too, if longer ago than this; 0: never
+	Runs   []longstop.RunID // go if they were collected: how long to keep them is for who collected them
+	MaxAge time.Duration    // any other goes, collected or not, that ended longer ago; 0: never
 	Now    time.Time
 	// InUse, if set, keeps a run: released processes of it may still be alive.
 	InUse func(longstop.Record) bool
 }
 
-// unclaimedAge is how long what no key leads to is left alone: a spool that no submit took, what a
-// submit left that died before its claim.
-const unclaimedAge = 24 * time.Hour
+// gcAtOnce is how many runs one GC removes for their age.
+const gcAtOnce = 1000
 
-// GC removes final runs as the retention says and returns them. Each leaves a tombstone, which is
-// its final record, and its key's claim, so that the key is refused for ever. A run whose record
-// cannot be read stays, as does one without a final record.
+// GC removes final runs as the retention says. Each leaves a tombstone, which is its final record, and
+// its key's claim, so that the key is refused for ever. A run whose record cannot be read stays, as does
+// one without a final record. Gone are those asked for that are not there any more, whoever removed them,
+// and what was removed for its age; more says that more is old enough.
 //
-//  1. The final record gets its second name, on the tombstone, and that is flushed.
-//  2. The run's folder goes, the final record's first name last.
-func (f *Folder) GC(retention Retention) ([]longstop.RunID, error) {
-	entries, err := names(f.runs)
-	if err != nil {
-		return nil, err
-	}
-	var due []longstop.RunID
-	for _, name := range entries {
-		id, err := longstop.ParseRunID(name)
-		if err != nil {
-			continue
-		}
-		if f.due(id, retention) {
-			if err := link(f.runs, name+"/final", f.tombs, name); err != nil && !errors.Is(err, fs.ErrExist) {
-				return nil, err
-			}
-			due = append(due, id)
+// Its cost follows what it is asked about and what is old enough, not what exists. On a full disk it needs
+// nothing but what it frees. An error leaves the run that it is about as it was; others go.
+//
+//  1. The final records get their second names, on tombstones, and those are flushed.
+//  2. Each run leaves claims and runs in one step each, and what was in its folder is removed.
+//  3. What the log of resolved runs says of removed ones is given back.
+func (f *Folder) GC(retention Retention) (gone []longstop.RunID, more bool, err error) {
+	due := map[longstop.RunID]bool{}
+	for _, id := range retention.Runs {
+		switch f.fate(id, retention, true) {
+		case removed:
+			gone = append(gone, id)
+		case mayGo:
+			due[id] = true
 		}
 	}
-	if len(due) > 0 {
-		if err := f.flush(f.tombs, "record.gc.flush"); err != nil {
-			return nil, err
-		}
+	aged := f.aged(retention)
+	for _, id := range aged.due {
+		due[id] = true
 	}
-	for i, id := range due {
-		fault.At("record.gc.remove")
-		if err := unlink(f.claims, string(id)); err != nil {
-			return due[:i], err
-		}
-		if err := f.removeRun(id); err != nil {
-			return due[:i], err
-		}
+	went, err := f.remove(slices.Sorted(maps.Keys(due)))
+	if err == nil {
+		f.shortenLog(aged.over)
 	}
-	f.sweep(entries, retention.Now)
-	return due, nil
+	f.sweep(retention.Now)
+	return append(gone, went...), aged.more, err
 }
 
-func (f *Folder) due(id longstop.RunID, retention Retention) bool {
+// fate is what a retention means for a run.
+type fate int
+
+const (
+	removed fate = iota // it is not there any more
+	stays               // it is not final, damaged, or in use
+	young               // it is final and was not there for long enough
+	mayGo
+)
+
+func (f *Folder) fate(id longstop.RunID, retention Retention, named bool) fate {
 	run, err := f.Run(id)
+	if errors.Is(err, ErrNoRun) {
+		return removed
+	}
 	if err != nil {
-		return false
+		return stays
 	}
 	defer run.Close()
-	if run.dir == nil || !exists(run.dir, "final") {
-		return false
+	if run.dir == nil && exists(f.tombs, string(id)) {
+		unlink(f.claims, string(id)) // a power failure may have brought it back
+		return removed
 	}
-	_, rec, err := run.readFinal()
+	_, rec, err := run.Read()
+	if err != nil || !rec.State.Final() {
+		return stays
+	}
+	ended := rec.FinishedAt.Time
+	if ended.IsZero() {
+		ended = rec.At.Time
+	}
+	old := retention.MaxAge > 0 && retention.Now.Sub(ended) >= retention.MaxAge
+	switch {
+	case !old && !(named && f.collected(id)):
+		return young
+	case retention.InUse != nil && retention.InUse(rec):
+		return stays
+	}
+	return mayGo
+}
+
+// remove removes runs that may go, and returns those that went.
+func (f *Folder) remove(due []longstop.RunID) (went []longstop.RunID, err error) {
+	var buried []longstop.RunID
+	for _, id := range due {
+		if buryErr := f.bury(id); buryErr != nil {
+			err = errors.Join(err, buryErr)
+			continue
+		}
+		buried = append(buried, id)
+	}
+	if len(buried) == 0 {
+		return nil, err
+	}
+	if flushErr := f.flush(f.tombs, "record.gc.flush"); flushErr != nil {
+		return nil, flushErr
+	}
+	for _, id := range buried {
+		fault.At("record.gc.remove")
+		if removeErr := f.removeBuried(id); removeErr != nil {
+			err = errors.Join(err, removeErr)
+			continue
+		}
+		went = append(went, id)
+	}
+	return went, err
+}
+
+// bury gives a run's final record its name on a tombstone. Where there is no room for that, the run's
+// output, which may go, makes some.
+func (f *Folder) bury(id longstop.RunID) error {
+	if exists(f.tombs, string(id)) {
+		return nil
+	}
+	run, err := f.Run(id)
 	if err != nil {
-		return false
+		return err
 	}
-	age := retention.Now.Sub(rec.FinishedAt.Time)
-	if rec.FinishedAt.IsZero() {
-		age = retention.Now.Sub(rec.At.Time)
-	}
-	if f.collected(id) {
-		if age < retention.Keep {
-			return false
+	defer run.Close()
+	if _, _, err := run.readFinal(); err != nil { // it is in the slots
+		raw, rec, err := run.Read()
+		if err != nil {
+			return err
 		}
-	} else if retention.MaxAge <= 0 || age < retention.MaxAge {
-		return false
+		return f.entomb(id, seal(kindRecord, rec.Sequence, raw))
 	}
-	return retention.InUse == nil || !retention.InUse(rec)
+	name := func() error { return link(run.dir, "final", f.tombs, string(id)) }
+	err = name()
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		if err = run.empty(); err == nil {
+			err = name()
+		}
+	}
+	return err
 }
 
-// SweepSpool removes standard input that no submit took within a day.
-func (f *Folder) SweepSpool(now time.Time) {
-	spools, _ := names(f.spool)
-	for _, name := range spools {
-		if unclaimed(f.spool, name, now) {
-			unlink(f.spool, name)
+// removeBuried removes a run that has its tombstone: for whoever looks it is there, or it is not. What
+// is removed of it after that, and whatever may stop that, is nobody's any more.
+func (f *Folder) removeBuried(id longstop.RunID) error {
+	if err := unlink(f.claims, string(id)); err != nil {
+		return err
+	}
+	unlink(f.unresolved, string(id))
+	gone := goneName + string(id)
+	err := unix.Renameat(int(f.runs.Fd()), string(id), int(f.spool.Fd()), gone)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil
+	case err != nil: // no room for its other name, or one left there by an earlier try
+		return f.removeRun(id)
+	}
+	removeAll(f.spool, gone)
+	return nil
+}
+
+// empty removes what is in a run's folder but its final record.
+func (r *Run) empty() error {
+	entries, err := names(r.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range entries {
+		if name == "final" || name == "final.reserved" { // either may be the one that is durable
+			continue
+		}
+		if err := removeAll(r.dir, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// aged is what MaxAge says of the runs in the log of resolved ones.
+type aged struct {
+	due  []longstop.RunID
+	over int64 // before this offset of the log, all are gone or due
+	more bool
+}
+
+// aged goes through the log, which is in the order of the runs' ends, from where shortenLog left it to
+// the first run that is young.
+func (f *Folder) aged(retention Retention) (found aged) {
+	if retention.MaxAge <= 0 {
+		return found
+	}
+	log, err := openAt(f.root, logName, unix.O_RDONLY)
+	if err != nil {
+		return found
+	}
+	defer log.Close()
+	info, err := log.Stat()
+	if err != nil {
+		return found
+	}
+	offset, whole := logStart(log), true
+	for {
+		ids, end, more, err := readLog(log, offset, info.Size(), 100)
+		if err != nil {
+			return found
+		}
+		for _, id := range ids {
+			switch f.fate(id, retention, false) {
+			case young:
+				return found
+			case mayGo:
+				found.due = append(found.due, id)
+			case stays:
+				whole = false
+			}
+		}
+		offset = end
+		if whole {
+			found.over = end
+		}
+		if !more || len(found.due) >= gcAtOnce {
+			found.more = more
+			return found
 		}
 	}
 }
 
-// unclaimed reports whether a file was left alone for so long that nobody will come for it.
-func unclaimed(dir *os.File, name string, now time.Time) bool {
-	var st unix.Stat_t
-	return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil &&
-		now.Sub(time.Unix(st.Mtim.Unix())) > unclaimedAge
+// logStart is where the log of resolved runs has its first bytes.
+func logStart(log *os.File) int64 {
+	start, err := unix.Seek(int(log.Fd()), 0, unix.SEEK_DATA)
+	if err != nil { // nothing in it, or a file system that cannot tell
+		return 0
+	}
+	return start
 }
 
-// sweep removes what dead submits left: old spools, folders and claims that no key leads to.
-func (f *Folder) sweep(runs []string, now time.Time) {
-	old := func(dir *os.File, name string) bool { return unclaimed(dir, name, now) }
-	f.SweepSpool(now)
-	claims, _ := names(f.claims)
-	for _, name := range claims {
-		id, err := longstop.ParseRunID(name)
-		stale := err == nil && !exists(f.runs, name+"/final") && old(f.claims, name) && !f.claimed(id)
-		if stale || (len(name) > 5 && name[:5] == "void." && old(f.claims, name)) {
-			unlink(f.unresolved, name)
-			unlink(f.claims, name)
-		}
+// shortenLog gives the beginning of the log of resolved runs back to the disk, up to an offset: the
+// offsets of what follows are cursors, and stay. Where the file system cannot, it is kept.
+func (f *Folder) shortenLog(to int64) {
+	const block = 4096
+	if to -= to % block; to == 0 {
+		return
 	}
-	for _, name := range runs {
-		id, err := longstop.ParseRunID(name)
-		if err == nil && !exists(f.claims, name) && !exists(f.runs, name+"/final") && old(f.runs, name) {
-			f.removeRun(id)
-		}
+	log, err := openAt(f.root, logName, unix.O_WRONLY)
+	if err != nil {
+		return
 	}
+	defer log.Close()
+	unix.Fallocate(int(log.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, to)
 }

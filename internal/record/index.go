@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -210,6 +211,7 @@ func (f *Folder) reindex() error {
 		return err
 	}
 	f.leaveUnbegun(entries)
+	f.sweepAll(entries, time.Now())
 	logged, err := f.logged()
 	if err != nil {
 		return err

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/longstop/longstop"
 )
 
@@ -190,31 +192,33 @@ func TestCollectAndRemove(t *testing.T) {
 	must(t, os.WriteFile(collected.Path("made by the work/file"), nil, 0600))
 	must(t, collected.Collect())
 	must(t, collected.Collect())
-	gc := func(keep, maxAge, later time.Duration) []longstop.RunID {
+	gc := func(later time.Duration, retention Retention) []longstop.RunID {
 		t.Helper()
-		removed, err := f.GC(Retention{Keep: keep, MaxAge: maxAge, Now: now.Add(later)})
+		retention.Now = now.Add(later)
+		gone, _, err := f.GC(retention)
 		must(t, err)
-		return removed
+		return gone
 	}
-	if removed := gc(time.Hour, 0, time.Minute); len(removed) != 0 {
-		t.Errorf("removed %v before its retention was over", removed)
+	every := []longstop.RunID{kept.ID(), collected.ID(), running.ID()}
+	if gone := gc(time.Minute, Retention{MaxAge: time.Hour}); len(gone) != 0 {
+		t.Errorf("removed %v, which nobody named", gone)
 	}
 	inUse := func(longstop.Record) bool { return true }
-	if removed, err := f.GC(Retention{Keep: 0, MaxAge: 1, Now: now.Add(time.Hour), InUse: inUse}); err != nil || len(removed) != 0 {
-		t.Errorf("removed %v in use, %v", removed, err)
+	if gone := gc(time.Hour, Retention{Runs: every, MaxAge: 1, InUse: inUse}); len(gone) != 0 {
+		t.Errorf("removed %v in use", gone)
 	}
-	// What nobody collected stays, for ever or until MaxAge.
-	if removed := gc(time.Hour, 0, 1000*time.Hour); !slices.Equal(removed, []longstop.RunID{collected.ID()}) {
-		t.Errorf("removed %v, want the collected run alone", removed)
+	// What nobody collected stays, for ever or until MaxAge, whoever names it.
+	if gone := gc(1000*time.Hour, Retention{Runs: every}); !slices.Equal(gone, []longstop.RunID{collected.ID()}) {
+		t.Errorf("removed %v, want the collected run alone", gone)
 	}
-	if removed := gc(time.Hour, 2000*time.Hour, 1000*time.Hour); len(removed) != 0 {
-		t.Errorf("removed %v before its greatest age", removed)
+	if gone := gc(1000*time.Hour, Retention{Runs: every, MaxAge: 2000 * time.Hour}); !slices.Equal(gone, []longstop.RunID{collected.ID()}) {
+		t.Errorf("gone is %v before the other's greatest age", gone)
 	}
-	if removed := gc(time.Hour, 500*time.Hour, 1000*time.Hour); !slices.Equal(removed, []longstop.RunID{kept.ID()}) {
-		t.Errorf("removed %v, want the run that nobody collected", removed)
+	if gone := gc(1000*time.Hour, Retention{MaxAge: 500 * time.Hour}); !slices.Equal(gone, []longstop.RunID{kept.ID()}) {
+		t.Errorf("removed %v, want the run that nobody collected", gone)
 	}
-	if removed := gc(0, 1, 10000*time.Hour); len(removed) != 0 {
-		t.Errorf("removed %v, a run that is not final", removed)
+	if gone := gc(10000*time.Hour, Retention{Runs: every, MaxAge: 1}); !slices.Equal(gone, every[:2]) {
+		t.Errorf("gone is %v, want those removed before", gone)
 	}
 	checkExpired(t, f, "collected", collected.ID(), raw)
 }
@@ -278,7 +282,7 @@ func TestTheSameSubmitAfterItsRunWasRemoved(t *testing.T) {
 			t.Errorf("round %d: read %+v, %v", round, rec, err)
 		}
 		again.Close()
-		_, err = f.GC(Retention{Now: time.Now().Add(time.Hour)})
+		_, _, err = f.GC(Retention{Runs: []longstop.RunID{sub.RunID}, Now: time.Now()})
 		must(t, err)
 	}
 }
@@ -299,11 +303,13 @@ func TestLeftoversOfDeadSubmitsAreSwept(t *testing.T) {
 	named.Close()
 	live := claimed(t, f, "live")
 	for _, at := range []time.Duration{time.Hour, 25 * time.Hour} {
-		_, err := f.GC(Retention{Now: time.Now().Add(at)})
+		claims, err := names(f.claims)
 		must(t, err)
+		f.sweepAll(claims, time.Now().Add(at))
+		f.sweep(time.Now().Add(at))
 		spools, _ := names(f.spool)
 		runs, _ := names(f.runs)
-		claims, _ := names(f.claims)
+		claims, _ = names(f.claims)
 		unresolved, _ := f.Unresolved()
 		got := fmt.Sprint(len(spools), len(runs), len(claims), len(unresolved))
 		if want := map[time.Duration]string{time.Hour: "1 3 4 2", 25 * time.Hour: "0 1 2 1"}[at]; got != want {
@@ -315,27 +321,74 @@ func TestLeftoversOfDeadSubmitsAreSwept(t *testing.T) {
 	}
 }
 
-// What a list or a submit costs does not follow the number of finished runs.
-func BenchmarkAmongFinishedRuns(b *testing.B) {
-	for _, finished := range []int{0, 10_000} {
-		b.Run(fmt.Sprint(finished), func(b *testing.B) {
-			f := folder(b)
-			for i := range finished {
-				run := locked(b, f, fmt.Sprint("old ", i))
-				finish(b, run)
-				run.Close()
-			}
-			_, err := f.List("", 0)
-			must(b, err)
+// What is too old goes whether it was collected or not, and the log is gone through once: what it said of
+// removed runs is given back, and cursors into it go on.
+func TestRemovedForTheirAge(t *testing.T) {
+	t.Parallel()
+	f := folder(t)
+	const old, young = 230, 5
+	var ids []longstop.RunID
+	var cursor string
+	for i := range old + young {
+		run := locked(t, f, fmt.Sprint(i))
+		ended := time.Now()
+		if i < old {
+			ended = ended.Add(-240 * time.Hour)
+		}
+		_, err := run.Finish(&longstop.Record{State: longstop.WorkloadLost, FinishedAt: longstop.At(ended)}, nil)
+		must(t, err)
+		if i%3 == 0 {
+			must(t, run.Collect())
+		}
+		if ids = append(ids, run.ID()); i == 10 {
 			page, err := f.List("", 0)
-			must(b, err)
-			for i := 0; b.Loop(); i++ {
-				run := locked(b, f, fmt.Sprint("new ", i))
-				page, err = f.List(page.Cursor, 0)
-				must(b, err)
-				finish(b, run)
-				run.Close()
-			}
-		})
+			must(t, err)
+			cursor = page.Cursor
+		}
+		run.Close()
+	}
+	gone, more, err := f.GC(Retention{MaxAge: 120 * time.Hour, Now: time.Now()})
+	slices.Sort(gone)
+	want := slices.Sorted(slices.Values(ids[:old]))
+	if err != nil || more || !slices.Equal(gone, want) {
+		t.Errorf("%d gone, more %v, %v; want %d", len(gone), more, err, old)
+	}
+	log, err := openAt(f.root, logName, unix.O_RDONLY)
+	must(t, err)
+	defer log.Close()
+	if start := logStart(log); start != 4096 {
+		t.Errorf("the log begins at %d, want 4096", start)
+	}
+	if gone, _, err := f.GC(Retention{MaxAge: 120 * time.Hour, Now: time.Now()}); err != nil || len(gone) > 0 {
+		t.Errorf("once more: %v, %v", gone, err)
+	}
+	page, err := f.List(cursor, 0)
+	if err != nil || !slices.Equal(page.Runs[len(page.Runs)-young:], ids[old:]) {
+		t.Errorf("from an old cursor: %v, %v", page.Runs, err)
+	}
+	if left, _ := names(f.runs); len(left) != young {
+		t.Errorf("%d folders are left", len(left))
+	}
+}
+
+// A removal that was interrupted leaves what nobody sees, and the next one ends it.
+func TestInterruptedRemoval(t *testing.T) {
+	t.Parallel()
+	f := folder(t)
+	run := locked(t, f, "k")
+	finish(t, run)
+	must(t, os.WriteFile(run.Path("stdout"), []byte("x"), 0600))
+	must(t, run.Collect())
+	must(t, f.bury(run.ID()))
+	must(t, unix.Renameat(int(f.runs.Fd()), string(run.ID()), int(f.spool.Fd()), goneName+string(run.ID())))
+	gone, _, err := f.GC(Retention{Runs: []longstop.RunID{run.ID()}, Now: time.Now()})
+	if err != nil || len(gone) != 1 {
+		t.Errorf("gone is %v, %v", gone, err)
+	}
+	if left, _ := names(f.spool); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	if claim, err := f.Find("k"); err != nil || !claim.Expired {
+		t.Errorf("find: %+v, %v", claim, err)
 	}
 }

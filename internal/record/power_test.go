@@ -309,13 +309,46 @@ func TestPowerLoss(t *testing.T) {
 	must(t, run.Collect())
 	s.over = true
 	o.fail("after Collect")
-	removed, err := f.GC(Retention{Now: time.Now().Add(time.Hour)})
+	removed, _, err := f.GC(Retention{Runs: []longstop.RunID{sub.RunID}, Now: time.Now().Add(time.Hour)})
 	if err != nil || len(removed) != 1 {
 		t.Errorf("removed %v, %v", removed, err)
 	}
 	o.fail("after GC")
 	if o.count < 250 {
 		t.Errorf("only %d failures were tried", o.count)
+	}
+}
+
+// TestPowerLossBeforeCollect fails the power while a run that nobody collected is final, kept, and at
+// last removed for its age: its result is there each time.
+func TestPowerLossBeforeCollect(t *testing.T) {
+	t.Parallel()
+	f := folder(t)
+	sub := submission("k")
+	s := &story{key: "k", id: sub.RunID, written: map[string]bool{}}
+	o := newOutages(t, f, s)
+	run, err := f.Build(sub)
+	must(t, err)
+	_, err = f.Claim(run, "k")
+	must(t, err)
+	_, err = run.Lock()
+	must(t, err)
+	rec := longstop.Record{State: longstop.WorkloadRunning, Main: main24182()}
+	s.expect(rec, run)
+	_, err = run.Write(&rec, []byte("secret"), true)
+	must(t, err)
+	s.claimed, s.sequence = true, rec.Sequence
+	rec.State, rec.Result, rec.FinishedAt = longstop.WorkloadFinished, &longstop.Result{ExitCode: new(int)}, longstop.At(time.Now())
+	s.expect(rec, run)
+	s.final, err = run.Finish(&rec, []byte("secret"))
+	must(t, err)
+	run.Close()
+	for _, later := range []time.Duration{time.Hour, 3 * time.Hour} {
+		removed, _, err := f.GC(Retention{Runs: []longstop.RunID{sub.RunID}, MaxAge: 2 * time.Hour, Now: time.Now().Add(later)})
+		if s.over = len(removed) == 1; err != nil || s.over != (later > 2*time.Hour) {
+			t.Errorf("after %v: removed %v, %v", later, removed, err)
+		}
+		o.fail("after GC")
 	}
 }
 

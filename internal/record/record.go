@@ -62,12 +62,12 @@ func (r *Run) readOnce() ([]byte, longstop.Record, error) {
 	return raw, rec, err
 }
 
-// readFinal reads the final record, in the run's folder or on its tombstone.
+// readFinal reads the final record, on the run's tombstone or in its folder.
 func (r *Run) readFinal() ([]byte, longstop.Record, error) {
 	var rec longstop.Record
-	dir, name := r.dir, "final"
-	if dir == nil || !exists(dir, name) {
-		dir, name = r.f.tombs, string(r.id)
+	dir, name := r.f.tombs, string(r.id)
+	if r.dir != nil && !exists(dir, name) {
+		dir, name = r.dir, "final"
 	}
 	data, err := readAll(dir, name, finalSize)
 	if errors.Is(err, fs.ErrNotExist) {

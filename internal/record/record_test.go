@@ -390,7 +390,7 @@ func TestC127DamagedRecordsAreKeptAndSaid(t *testing.T) {
 	if _, err := f.List("0.", 0); err != nil {
 		t.Errorf("list beside damaged records: %v", err)
 	}
-	if removed, err := f.GC(Retention{MaxAge: 1, Now: time.Now().Add(time.Hour)}); err != nil || len(removed) != 1 {
+	if removed, _, err := f.GC(Retention{MaxAge: 1, Now: time.Now().Add(time.Hour)}); err != nil || len(removed) != 1 {
 		t.Errorf("gc removed %v, %v; want the good run alone", removed, err)
 	}
 }

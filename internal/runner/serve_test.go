@@ -338,7 +338,7 @@ func TestReleasedProcessesAreLookedAtAgain(t *testing.T) {
 	}
 	c.must(wire.VerbCollect, wire.RunRequest{RunIDs: []longstop.RunID{sub.RunID}}, nil)
 	var removed wire.GCAnswer
-	c.must(wire.VerbGC, wire.GCRequest{}, &removed)
+	c.must(wire.VerbGC, wire.GCRequest{RunIDs: []longstop.RunID{sub.RunID}}, &removed)
 	if len(removed.Removed) != 0 {
 		t.Error("a run was removed whose released process lives")
 	}

@@ -324,11 +324,14 @@ func (s *site) checkRemoval(sub wire.Submit) {
 		s.t.Errorf("collected %v, want the final run alone", collected.Collected)
 	}
 	var removed wire.GCAnswer
-	s.must(wire.VerbGC, wire.GCRequest{KeepS: 3600}, &removed)
+	s.must(wire.VerbGC, wire.GCRequest{MaxAgeS: 3600}, &removed)
 	if len(removed.Removed) != 0 {
-		s.t.Errorf("removed %v before the retention was over", removed.Removed)
+		s.t.Errorf("removed %v, which nobody named", removed.Removed)
 	}
-	s.must(wire.VerbGC, wire.GCRequest{KeepS: 0}, &removed)
+	s.must(wire.VerbGC, wire.GCRequest{RunIDs: []longstop.RunID{sub.RunID, running.RunID}, Short: true}, &removed)
+	if removed.Short {
+		s.t.Error("the host says that it is short of room")
+	}
 	if len(removed.Removed) != 1 || removed.Removed[0] != sub.RunID {
 		s.t.Errorf("removed %v, want the collected run alone", removed.Removed)
 	}

@@ -239,20 +239,25 @@ type RenewAnswer struct {
 	BootNow longstop.BootTime         `json:"boot_now"`
 }
 
-// CollectAnswer names the runs now marked collected.
+// CollectAnswer names the runs now marked collected: final ones, and those removed already.
 type CollectAnswer struct {
 	Collected []longstop.RunID `json:"collected,omitempty"`
 }
 
-// GCRequest removes collected final runs older than KeepS, uncollected ones older than MaxAgeS.
+// GCRequest names collected runs that may go: how long to keep them is for the gateway that submitted
+// them. Any other goes once it ended longer ago than MaxAgeS. Short asks whether the host is short of room.
 type GCRequest struct {
-	KeepS   float64 `json:"keep_s"`
-	MaxAgeS float64 `json:"max_age_s,omitempty"` // 0: never
+	RunIDs  []longstop.RunID `json:"run_ids,omitempty"`
+	MaxAgeS float64          `json:"max_age_s,omitempty"` // 0: never
+	Short   bool             `json:"short,omitempty"`
 }
 
-// GCAnswer names what went. Tombstones keep each one's final record and key.
+// GCAnswer names what is gone: of the runs asked about, whoever removed them, and those that were too
+// old. Tombstones keep each one's final record and key. More says that more is too old.
 type GCAnswer struct {
 	Removed []longstop.RunID `json:"removed,omitempty"`
+	More    bool             `json:"more,omitempty"`
+	Short   bool             `json:"short,omitempty"` // there may be no room for another run
 }
 
 // WatchRequest subscribes to changes: pushed frames hold Pushed. A serve channel has one watch.
