@@ -186,7 +186,11 @@ func hostTable(hosts []longstop.Host, now time.Time) *table {
 		if h.Hello != nil {
 			version = plain(h.Hello.Version)
 		}
-		t.row(remark, plain(h.Name), plain(h.User), sight, strconv.Itoa(h.Unresolved), version, plain(h.Transport), plain(h.StateDir))
+		way := plain(h.Transport)
+		if h.Forced {
+			way += ", forced"
+		}
+		t.row(remark, plain(h.Name), plain(h.User), sight, strconv.Itoa(h.Unresolved), version, way, plain(h.StateDir))
 	}
 	return t
 }

@@ -52,6 +52,7 @@ func forced(args []string) int {
 		if asked {
 			what = strconv.Quote(command[:min(len(command), 100)])
 		}
+		logLine("forced: refused " + what)
 		os.Stderr.WriteString(wire.ForcedRefusal + what + ": this key is for Longstop's gateway alone, and nothing was run; longstop host add NAME --forced enrols the host by it\n")
 		return exitNoAnswer
 	}
@@ -61,6 +62,7 @@ func forced(args []string) int {
 const forcedUsage = `  command="longstop-runner forced [--state-dir DIR] [--read-only | --allow VERB,VERB…]",restrict KEY
 
 in authorized_keys: the key may ask for these verbs alone (default all), of runs in this state folder.
+Without renew, leased runs end with their first lease.
   `
 
 // takePermit reads the options of forced.
@@ -127,6 +129,14 @@ func (p *permit) admit(verb wire.Verb) error {
 	return &longstop.Error{Code: longstop.CodeNotAllowed,
 		Message: "the key's forced command does not allow " + string(need) + ", only " + listed(p.verbs) + ": nothing was done",
 		Hint:    "what a key may do is in its line of authorized_keys there (longstop-runner forced)"}
+}
+
+// logRefused tells the host's log of what somebody wanted and may not; what a gateway asks by itself, and
+// again and again, is not for it.
+func logRefused(verb wire.Verb) {
+	if verb == wire.VerbSubmit || verb == wire.VerbCancel {
+		logLine("forced: refused " + string(verb))
+	}
 }
 
 // dir is the state folder that a request means. A key that is bound to one has no other.

@@ -95,6 +95,7 @@ func (h *host) answer(ctx context.Context, request wire.Request, changes *change
 		return failed(request.Nonce, &longstop.Error{Code: longstop.CodeUnsupported, Message: "the runner has no verb " + quoted(string(request.Verb))})
 	}
 	if err := h.permit.admit(request.Verb); err != nil {
+		logRefused(request.Verb)
 		return failed(request.Nonce, err)
 	}
 	s := &session{host: h, request: request, changes: changes, out: out}

@@ -135,7 +135,9 @@ func TestForcedHost(t *testing.T) {
 	for _, command := range [][]string{{"id"}, nil, {"exec sh -c 'id'"}, {b.path, "serve;", "id"}, {b.path, "keeper"}, {"-s", "sftp"}} {
 		b.refused(t, command...)
 	}
-
+	if log := h.Exec(t, "journalctl", "-t", "longstop", "-o", "cat", "_UID="+strings.TrimSpace(h.Exec(t, "id", "-u", b.user))); !strings.Contains(log, `forced: refused "id"`+"\n") {
+		t.Errorf("the host's log does not tell of the refusal:\n%s", log)
+	}
 	for _, flags := range [][]string{nil, {"--own-channel"}} {
 		b.ends(t, flags)
 		b.lingers(t, flags)
@@ -267,6 +269,9 @@ func TestForcedReadOnly(t *testing.T) {
 	}
 	if i := b.inspect(t, going); len(i.Processes) != 1 {
 		t.Errorf("inspect: %s", pretty(i))
+	}
+	if list := b.must(t, "host", "list").stdout; !strings.Contains(list, "openssh, forced") {
+		t.Errorf("the list of hosts: %s", list)
 	}
 	r := b.longstop(t, "cancel", string(going))
 	a := b.show(t, going)
