@@ -298,6 +298,10 @@ func TestErrorStatuses(t *testing.T) {
 		if status := run.errorStatus(e); status == longstop.ExitNotStarted && run.fate(e, status) != "Nothing was started." {
 			t.Errorf("%s: %d, %s", code, status, run.fate(e, status))
 		}
+		rejected := &app{verb: "run", begun: true, rejected: true}
+		if status := rejected.errorStatus(e); code == longstop.CodeVersionMismatch && (status != longstop.ExitNotStarted || rejected.fate(e, status) != "Nothing was started.") {
+			t.Errorf("%s, with the launch rejected: %d, %s", code, status, rejected.fate(e, status))
+		}
 		if status := (&app{verb: "show"}).errorStatus(e); status != longstop.ExitOurs {
 			t.Errorf("%s of show: %d", code, status)
 		}
