@@ -61,6 +61,7 @@ type Request struct {
 	Leftover    Leftover     `json:"leftover"`
 	Effect      Effect       `json:"effect"`
 	PTY         bool         `json:"pty"`
+	OutputMax   *int64       `json:"output_max_bytes,omitempty"` // kept of each stream; 0: all; absent: DefaultOutputMax
 	OwnChannel  bool         `json:"own_channel,omitempty"`
 	Limits      *Limits      `json:"limits,omitempty"`
 	LeaseS      float64      `json:"lease_s,omitempty"`

@@ -116,13 +116,59 @@ type CancelLog struct {
 	EmptyAt     Time   `json:"empty_at,omitzero"`
 }
 
-// Output counts a run's output. Offsets are for ever: byte n of a stream is always byte n.
+// Output counts a run's output. Offsets are for ever: byte n of a stream is always the n-th that the
+// work wrote, kept or not.
 type Output struct {
-	StdoutBytes  int64       `json:"stdout_bytes"`
-	StderrBytes  int64       `json:"stderr_bytes"`
-	DroppedBytes int64       `json:"dropped_bytes"`         // written by the work, not kept: the disk was full
-	DropReason   string      `json:"drop_reason,omitempty"` // "ENOSPC"
-	Merged       bool        `json:"merged"`                // a PTY: one stream
-	AfterEnd     bool        `json:"after_end,omitempty"`   // released processes may still write to the files
-	Stream       StreamState `json:"stream,omitempty"`      //
+	StdoutBytes   int64       `json:"stdout_bytes"` // written by the work, as far as was seen
+	StderrBytes   int64       `json:"stderr_bytes"`
+	DroppedBytes  int64       `json:"dropped_bytes"` // of those, not kept
+	DropReason    string      `json:"drop_reason,omitempty"`
+	StdoutDropped []Dropped   `json:"stdout_dropped,omitempty"` // which, in order
+	StderrDropped []Dropped   `json:"stderr_dropped,omitempty"`
+	MaxBytes      int64       `json:"max_bytes,omitempty"`     // of each stream that are kept
+	Merged        bool        `json:"merged"`                  // a PTY: one stream
+	AfterEnd      bool        `json:"after_end,omitempty"`     // released processes may still write to the files
+	StdoutAtEnd   int64       `json:"stdout_at_end,omitempty"` // with AfterEnd: what came before the run's end
+	StderrAtEnd   int64       `json:"stderr_at_end,omitempty"`
+	Stream        StreamState `json:"stream,omitempty"` //
 }
+
+// IsZero reports whether nothing is known of any output.
+func (o Output) IsZero() bool {
+	return o.StdoutBytes == 0 && o.StderrBytes == 0 && o.DroppedBytes == 0 && o.DropReason == "" && len(o.StdoutDropped) == 0 &&
+		len(o.StderrDropped) == 0 && o.MaxBytes == 0 && !o.Merged && !o.AfterEnd && o.Stream == ""
+}
+
+// DroppedOf are the ranges of one stream ("stdout" or "stderr") that were not kept.
+func (o *Output) DroppedOf(stream string) []Dropped {
+	if stream == "stdout" {
+		return o.StdoutDropped
+	}
+	return o.StderrDropped
+}
+
+// BytesOf are the bytes of one stream.
+func (o *Output) BytesOf(stream string) int64 {
+	if stream == "stdout" {
+		return o.StdoutBytes
+	}
+	return o.StderrBytes
+}
+
+// Dropped are bytes of a stream that were not kept: those from From on, up to and without To.
+type Dropped struct {
+	From   int64  `json:"from"`
+	To     int64  `json:"to"`
+	Reason string `json:"reason"` // DroppedOverMax, or the errno: "ENOSPC"
+}
+
+// DroppedOverMax is the reason of what lay between the head and the tail of a stream that grew larger
+// than was to be kept of it.
+const DroppedOverMax = "output_max"
+
+// DefaultOutputMax is what is kept of each stream where a request does not say: enough for any log that
+// somebody reads, and no disk is filled by one that nobody does. MinOutputMax is the least.
+const (
+	DefaultOutputMax = 1 << 30
+	MinOutputMax     = 64 << 10
+)

@@ -339,7 +339,7 @@ func leaseWords(a *longstop.Action, now time.Time) string {
 }
 
 func outputWords(o *longstop.Output) []string {
-	if *o == (longstop.Output{}) {
+	if o.IsZero() {
 		return nil
 	}
 	parts := []string{fmt.Sprintf("stdout %s bytes", number(o.StdoutBytes)), fmt.Sprintf("stderr %s bytes", number(o.StderrBytes))}

@@ -85,7 +85,7 @@ func appendAction(b []byte, v *longstop.Action) []byte {
 		b = append(b, `,"resolution":`...)
 		b = appendResolution(b, v.Resolution)
 	}
-	if v.Output != (longstop.Output{}) {
+	if !v.Output.IsZero() {
 		b = append(b, `,"output":`...)
 		b = appendOutput(b, &v.Output)
 	}
@@ -243,7 +243,7 @@ func appendRecord(b []byte, v *longstop.Record) []byte {
 		b = append(b, `,"cancel":`...)
 		b = appendCancelLog(b, v.Cancel)
 	}
-	if v.Output != (longstop.Output{}) {
+	if !v.Output.IsZero() {
 		b = append(b, `,"output":`...)
 		b = appendOutput(b, &v.Output)
 	}
@@ -335,6 +335,10 @@ func appendRequest(b []byte, v *longstop.Request) []byte {
 	b = appendString(b, string(v.Effect))
 	b = append(b, `,"pty":`...)
 	b = strconv.AppendBool(b, v.PTY)
+	if v.OutputMax != nil {
+		b = append(b, `,"output_max_bytes":`...)
+		b = strconv.AppendInt(b, int64(*v.OutputMax), 10)
+	}
 	if v.OwnChannel {
 		b = append(b, `,"own_channel":`...)
 		b = strconv.AppendBool(b, v.OwnChannel)
@@ -645,11 +649,41 @@ func appendOutput(b []byte, v *longstop.Output) []byte {
 		b = append(b, `,"drop_reason":`...)
 		b = appendString(b, string(v.DropReason))
 	}
+	if len(v.StdoutDropped) > 0 {
+		b = append(b, `,"stdout_dropped":`...)
+		b = append(b, '[')
+		for i := range v.StdoutDropped {
+			b = comma(b, i)
+			b = appendDropped(b, &v.StdoutDropped[i])
+		}
+		b = append(b, ']')
+	}
+	if len(v.StderrDropped) > 0 {
+		b = append(b, `,"stderr_dropped":`...)
+		b = append(b, '[')
+		for i := range v.StderrDropped {
+			b = comma(b, i)
+			b = appendDropped(b, &v.StderrDropped[i])
+		}
+		b = append(b, ']')
+	}
+	if v.MaxBytes != 0 {
+		b = append(b, `,"max_bytes":`...)
+		b = strconv.AppendInt(b, int64(v.MaxBytes), 10)
+	}
 	b = append(b, `,"merged":`...)
 	b = strconv.AppendBool(b, v.Merged)
 	if v.AfterEnd {
 		b = append(b, `,"after_end":`...)
 		b = strconv.AppendBool(b, v.AfterEnd)
+	}
+	if v.StdoutAtEnd != 0 {
+		b = append(b, `,"stdout_at_end":`...)
+		b = strconv.AppendInt(b, int64(v.StdoutAtEnd), 10)
+	}
+	if v.StderrAtEnd != 0 {
+		b = append(b, `,"stderr_at_end":`...)
+		b = strconv.AppendInt(b, int64(v.StderrAtEnd), 10)
 	}
 	if v.Stream != "" {
 		b = append(b, `,"stream":`...)
@@ -870,6 +904,17 @@ func appendLease(b []byte, v *longstop.Lease) []byte {
 	return end(b, start)
 }
 
+func appendDropped(b []byte, v *longstop.Dropped) []byte {
+	start := len(b)
+	b = append(b, `,"from":`...)
+	b = strconv.AppendInt(b, int64(v.From), 10)
+	b = append(b, `,"to":`...)
+	b = strconv.AppendInt(b, int64(v.To), 10)
+	b = append(b, `,"reason":`...)
+	b = appendString(b, string(v.Reason))
+	return end(b, start)
+}
+
 func readAction(r *reader, v *longstop.Action) {
 	for begun := false; r.member(&begun); {
 		switch string(r.name()) {
@@ -1004,6 +1049,11 @@ func readRequest(r *reader, v *longstop.Request) {
 			v.Effect = longstop.Effect(r.text())
 		case "pty":
 			v.PTY = r.bool()
+		case "output_max_bytes":
+			if !r.null() {
+				v.OutputMax = new(int64)
+				*v.OutputMax = int64(r.int())
+			}
 		case "own_channel":
 			v.OwnChannel = r.bool()
 		case "limits":
@@ -1269,10 +1319,28 @@ func readOutput(r *reader, v *longstop.Output) {
 			v.DroppedBytes = int64(r.int())
 		case "drop_reason":
 			v.DropReason = string(r.text())
+		case "stdout_dropped":
+			for begun := false; r.element(&begun); {
+				var one longstop.Dropped
+				readDropped(r, &one)
+				v.StdoutDropped = append(v.StdoutDropped, one)
+			}
+		case "stderr_dropped":
+			for begun := false; r.element(&begun); {
+				var one longstop.Dropped
+				readDropped(r, &one)
+				v.StderrDropped = append(v.StderrDropped, one)
+			}
+		case "max_bytes":
+			v.MaxBytes = int64(r.int())
 		case "merged":
 			v.Merged = r.bool()
 		case "after_end":
 			v.AfterEnd = r.bool()
+		case "stdout_at_end":
+			v.StdoutAtEnd = int64(r.int())
+		case "stderr_at_end":
+			v.StderrAtEnd = int64(r.int())
 		case "stream":
 			v.Stream = longstop.StreamState(r.text())
 		default:
@@ -1447,6 +1515,21 @@ func readLease(r *reader, v *longstop.Lease) {
 			v.RenewedAt = r.time()
 		case "expires_at":
 			v.ExpiresAt = r.time()
+		default:
+			r.lost = true
+		}
+	}
+}
+
+func readDropped(r *reader, v *longstop.Dropped) {
+	for begun := false; r.member(&begun); {
+		switch string(r.name()) {
+		case "from":
+			v.From = int64(r.int())
+		case "to":
+			v.To = int64(r.int())
+		case "reason":
+			v.Reason = string(r.text())
 		default:
 			r.lost = true
 		}

@@ -118,6 +118,9 @@ func given(field reflect.StructField, v string) string {
 	case options == "omitzero" && field.Type.Kind() == reflect.Array:
 		return v + " != [...]string{" + strings.Repeat(`"",`, field.Type.Len()) + "}"
 	case options == "omitzero":
+		if !field.Type.Comparable() {
+			return "!" + v + ".IsZero()"
+		}
 		return v + " != (longstop." + field.Type.Name() + "{})"
 	case options != "omitempty":
 		panic("an option that is not known: " + options)

@@ -199,6 +199,12 @@ func checkTimes(r *longstop.Request) error {
 	if r.GraceS == 0 {
 		r.GraceS = defaultGraceS
 	}
+	if most := r.OutputMax; most != nil && *most != 0 && *most < longstop.MinOutputMax {
+		return usage("to keep %d bytes of a stream: want 0 (all) or at least %d", *most, longstop.MinOutputMax)
+	}
+	if r.OutputMax != nil && *r.OutputMax != 0 && r.Leftover == longstop.LeftoverRelease {
+		return usage("what is released writes into its files itself: how much cannot be bounded")
+	}
 	if l := r.Limits; l != nil && (l.OpenFiles < 0 || l.Processes < 0 || l.CPUS < 0 || l.FileBytes < 0) {
 		return usage("a limit is negative")
 	}
@@ -261,6 +267,7 @@ func differences(a *longstop.Action, envMACs map[string]string, host string, now
 	say("effect", old.Effect != new.Effect)
 	say("pty", old.PTY != new.PTY)
 	say("own_channel", old.OwnChannel != new.OwnChannel)
+	say("output_max", outputMaxOf(old) != outputMaxOf(new))
 	say("limits", limitsOf(old) != limitsOf(new))
 	say("lease", old.LeaseS != new.LeaseS)
 	say("deadline", old.DeadlineS != new.DeadlineS)
@@ -269,6 +276,14 @@ func differences(a *longstop.Action, envMACs map[string]string, host string, now
 		names = append(names, "the host's key")
 	}
 	return names
+}
+
+// outputMaxOf is -1 for a request that leaves it to the host.
+func outputMaxOf(r longstop.Request) int64 {
+	if r.OutputMax == nil {
+		return -1
+	}
+	return *r.OutputMax
 }
 
 func limitsOf(r longstop.Request) longstop.Limits {

@@ -230,7 +230,7 @@ func settled(a longstop.Action) longstop.Action {
 	a.Workload.Released = identities(a.Workload.Released)
 	a.Workload.Survivors = identities(a.Workload.Survivors)
 	a.Output.StdoutBytes, a.Output.StderrBytes = 0, 0
-	a.Output.DroppedBytes = min(a.Output.DroppedBytes, 1)
+	a.Output.DroppedBytes, a.Output.StdoutDropped, a.Output.StderrDropped = min(a.Output.DroppedBytes, 1), nil, nil
 	a.Workload.Sequence = 0
 	if a.Workload.Lease != nil {
 		a.Workload.Lease = &longstop.Lease{State: a.Workload.Lease.State}

@@ -43,6 +43,9 @@ func CanonicalDigest(host, hostKey string, req longstop.Request, env map[string]
 	d.text("effect", string(req.Effect))
 	d.flag("pty", req.PTY)
 	d.flag("own_channel", req.OwnChannel)
+	if req.OutputMax != nil {
+		d.number("output_max", uint64(*req.OutputMax))
+	}
 	var limits longstop.Limits
 	if req.Limits != nil {
 		limits = *req.Limits

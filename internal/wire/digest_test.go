@@ -57,6 +57,7 @@ func set(t *testing.T, v reflect.Value) {
 	case reflect.Float64:
 		v.SetFloat(1)
 	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
 	case reflect.Slice:
 		switch s := v.Addr().Interface().(type) {
 		case *[]string:
