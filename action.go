@@ -33,6 +33,7 @@ type Action struct {
 	Retry       *Retry       `json:"retry,omitempty"`
 	Resolution  *Resolution  `json:"resolution,omitempty"`
 	Output      Output       `json:"output,omitzero"`
+	Removed     *Removal     `json:"removed,omitempty"`
 
 	CompletionSource string `json:"completion_source,omitempty"` // "owner@web-1", with a final workload
 }
@@ -172,6 +173,13 @@ type Wait struct {
 type Retry struct {
 	Allowed bool   `json:"allowed"`
 	Because string `json:"because"`
+}
+
+// Removal is when and why the host was seen to keep nothing more of a run but its record and its key:
+// its output is gone.
+type Removal struct {
+	At      Time          `json:"at"`
+	Because RemovalReason `json:"because"`
 }
 
 // Resolution is a reviewer's word about an unknown, beside the facts.

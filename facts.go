@@ -194,6 +194,14 @@ const (
 	LeaseNone    LeaseState = "none"
 )
 
+// RemovalReason is why a host keeps no more of a run than its record and its key.
+type RemovalReason string
+
+const (
+	RemovedRetention RemovalReason = "retention" // it was kept for as long as configured, or longer
+	RemovedHostFull  RemovalReason = "host_full" // its output had been read, and the host was short of room
+)
+
 // ObservationSource says whether a sight of the host is fresh.
 type ObservationSource string
 

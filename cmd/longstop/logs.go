@@ -20,7 +20,8 @@ func (a *app) logsVerb() *cobra.Command {
 		Use:   "logs ID…",
 		Short: "What a run wrote, byte for byte",
 		Long: `Print what a run wrote to its standard output, or with --stderr to its standard error, byte for byte, on
-standard output. -f goes on until the run is over; interrupting it stops nothing but the printing.`,
+standard output. -f goes on until the run is over; interrupting it stops nothing but the printing. The host keeps
+output for some days (longstopd -h); after that logs says when and why it was removed, and exits 254.`,
 		Args: func(c *cobra.Command, args []string) error {
 			if err := ids(c, args); err != nil {
 				return err
@@ -90,6 +91,9 @@ func (a *app) logsFollow(ctx context.Context, id, stream string, offset int64) e
 	action, err := gateway.Action(ctx, id)
 	if err != nil {
 		return err
+	}
+	if action.Removed != nil { // nothing to follow: the gateway says why
+		return a.logs(ctx, []string{id}, stream, offset)
 	}
 	f := &follower{app: a, client: gateway, action: &action, onlooker: true}
 	if stream == "stdout" {

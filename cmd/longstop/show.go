@@ -161,6 +161,9 @@ func lanes(a *longstop.Action, now time.Time, columns int) string {
 	if out := outputWords(&a.Output); len(out) > 0 {
 		lane("output", longstop.Time{}, out...)
 	}
+	if r := a.Removed; r != nil {
+		lane("removed", r.At, removedWords(r))
+	}
 	if a.Cancel.State != longstop.CancelNone && a.Cancel.State != "" {
 		lane("cancel", a.Cancel.At, cancelWords(a, now)...)
 	}
@@ -353,6 +356,13 @@ func outputWords(o *longstop.Output) []string {
 		parts = append(parts, "may still grow")
 	}
 	return append(parts, string(o.Stream))
+}
+
+func removedWords(r *longstop.Removal) string {
+	if r.Because == longstop.RemovedHostFull {
+		return "the host keeps the record alone: it was short of room, and the output had been read"
+	}
+	return "the host keeps the record alone: output was kept for as long as was promised"
 }
 
 func cancelWords(a *longstop.Action, now time.Time) []string {

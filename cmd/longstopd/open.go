@@ -23,6 +23,10 @@ func open(home client.Home, log *slog.Logger) (api.Gateway, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	config, err := readConfig(home)
+	if err != nil {
+		return nil, nil, err
+	}
 	openssh := &sshlink.OpenSSH{Dir: home.Runtime}
 	ctx, cancel := context.WithTimeout(context.Background(), sweepPatience)
 	defer cancel()
@@ -34,7 +38,7 @@ func open(home client.Home, log *slog.Logger) (api.Gateway, func(), error) {
 		return nil, nil, fmt.Errorf("open the store: %w", err)
 	}
 	g, err := gateway.New(gateway.Config{
-		Store: store, Runners: binaries, Home: home.Dir,
+		Store: store, Runners: binaries, Home: home.Dir, Retention: config.Retention.asGateway(),
 		Dialers: map[string]sshlink.Dialer{"openssh": openssh, "embedded": &sshlink.Embedded{}},
 	})
 	if err != nil {

@@ -89,6 +89,10 @@ func appendAction(b []byte, v *longstop.Action) []byte {
 		b = append(b, `,"output":`...)
 		b = appendOutput(b, &v.Output)
 	}
+	if v.Removed != nil {
+		b = append(b, `,"removed":`...)
+		b = appendRemoval(b, v.Removed)
+	}
 	if v.CompletionSource != "" {
 		b = append(b, `,"completion_source":`...)
 		b = appendString(b, string(v.CompletionSource))
@@ -692,6 +696,15 @@ func appendOutput(b []byte, v *longstop.Output) []byte {
 	return end(b, start)
 }
 
+func appendRemoval(b []byte, v *longstop.Removal) []byte {
+	start := len(b)
+	b = append(b, `,"at":`...)
+	b = appendTime(b, v.At)
+	b = append(b, `,"because":`...)
+	b = appendString(b, string(v.Because))
+	return end(b, start)
+}
+
 func appendWriter(b []byte, v *longstop.Writer) []byte {
 	start := len(b)
 	b = append(b, `,"kind":`...)
@@ -983,6 +996,11 @@ func readAction(r *reader, v *longstop.Action) {
 			}
 		case "output":
 			readOutput(r, &v.Output)
+		case "removed":
+			if !r.null() {
+				v.Removed = new(longstop.Removal)
+				readRemoval(r, v.Removed)
+			}
 		case "completion_source":
 			v.CompletionSource = string(r.text())
 		default:
@@ -1343,6 +1361,19 @@ func readOutput(r *reader, v *longstop.Output) {
 			v.StderrAtEnd = int64(r.int())
 		case "stream":
 			v.Stream = longstop.StreamState(r.text())
+		default:
+			r.lost = true
+		}
+	}
+}
+
+func readRemoval(r *reader, v *longstop.Removal) {
+	for begun := false; r.member(&begun); {
+		switch string(r.name()) {
+		case "at":
+			v.At = r.time()
+		case "because":
+			v.Because = longstop.RemovalReason(r.text())
 		default:
 			r.lost = true
 		}

@@ -54,7 +54,16 @@ func (g *Gateway) write(tx *sqlite.Tx, d *draft) error {
 	d.Revision++
 	v := lifecycle.Judge(&d.Action, d.at.Time, g.stale())
 	d.Alive, d.Outcome, d.UnknownBecause, d.Next = v.Alive, v.Outcome, v.UnknownBecause, v.Next
-	return tx.PutAction(&d.Action, d.secret)
+	if err := tx.PutAction(&d.Action, d.secret); err != nil {
+		return err
+	}
+	switch {
+	case keptByHost(&d.Action):
+		return tx.Keep(&d.Action, d.at)
+	case d.Removed != nil:
+		return tx.Unkeep(d.RunID)
+	}
+	return nil
 }
 
 // change is one action's part of an update. To is called inside the transaction with the action as

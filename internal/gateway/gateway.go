@@ -39,6 +39,7 @@ type Config struct {
 
 	Heartbeat time.Duration // of serve channels; default 5 s. Three make an observation stale
 	Idle      time.Duration // how long an unused channel is kept; default 10 min
+	Retention Retention
 }
 
 // Told is what a call reports while it goes on, and how. Either function may be nil; neither may block.
@@ -87,6 +88,7 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Idle <= 0 {
 		cfg.Idle = defaultIdle
 	}
+	cfg.Retention = cfg.Retention.withDefaults()
 	if cfg.Name == "" {
 		cfg.Name, _ = os.Hostname()
 	}

@@ -41,9 +41,9 @@ type host struct {
 	boot    bootClock // as last heard, over whichever channel
 	runs    map[longstop.ActionID]*run
 	byRun   map[longstop.RunID]*run
-	used    time.Time                    // when a caller last needed the channel
-	done    map[longstop.RunID]*finished // final, not collected yet
-	alien   map[longstop.RunID]bool      // unclaimed runs that were journalled
+	used    time.Time               // when a caller last needed the channel
+	alien   map[longstop.RunID]bool // unclaimed runs that were journalled
+	chores  chores
 }
 
 // run is an unresolved action and what the loops need to know about it beside its facts.
@@ -60,15 +60,14 @@ type run struct {
 	last     chan<- struct{} // tells the launch that early is the last of the run
 	lease    leaseSight
 	said     cancelSaid
-	halts    int             // how often a cancel was asked
-	read     map[string]bool // output streams that somebody has read to their end
-	decideAt time.Time       // when to decide anew; zero: now
+	halts    int       // how often a cancel was asked
+	decideAt time.Time // when to decide anew; zero: now
 }
 
 func newHost(g *Gateway, row sqlite.Host) *host {
 	h := &host{g: g, name: row.Name, row: row, wake: make(chan struct{}, 1), leased: make(chan struct{}, 1),
-		runs: map[longstop.ActionID]*run{}, byRun: map[longstop.RunID]*run{}, done: map[longstop.RunID]*finished{},
-		alien: map[longstop.RunID]bool{}}
+		runs: map[longstop.ActionID]*run{}, byRun: map[longstop.RunID]*run{}, alien: map[longstop.RunID]bool{},
+		chores: chores{collect: true}} // an earlier gateway may have left some
 	if seen := row.Seen; seen != nil {
 		h.sight = sight{at: seen.At, by: seen.By, because: seen.Because, message: seen.Message, since: seen.Since}
 	}
@@ -196,7 +195,7 @@ func (h *host) keep(a longstop.Action) {
 	if !a.Unresolved() {
 		delete(h.runs, a.ID)
 		delete(h.byRun, a.RunID)
-		h.finish(r)
+		h.ended(&a)
 	}
 }
 

@@ -12,13 +12,16 @@ import (
 func (h *host) mind() {
 	for failed, brief := 0, 0; h.ctx.Err() == nil; {
 		if !h.needed() {
-			h.rest()
-			failed, brief = 0, 0
-			continue
+			if tidy := h.tidyNext(); tidy.IsZero() || time.Now().Before(tidy) {
+				h.rest(tidy)
+				failed, brief = 0, 0
+				continue
+			}
 		}
 		ch, err := h.reach(h.ctx, nil)
 		if err != nil {
 			h.letGo()
+			h.tidyLater()
 			h.pause(reconcile.Backoff(failed, h.seed()))
 			failed++
 			continue
@@ -50,10 +53,17 @@ func (h *host) needed() bool {
 	return h.channel != nil && h.channel.live()
 }
 
-// rest waits until something wants the host.
-func (h *host) rest() {
+// rest waits until something wants the host, or it is time to tidy it.
+func (h *host) rest(tidy time.Time) {
+	var due <-chan time.Time
+	if !tidy.IsZero() {
+		timer := time.NewTimer(time.Until(tidy))
+		defer timer.Stop()
+		due = timer.C
+	}
 	select {
 	case <-h.wake:
+	case <-due:
 	case <-h.ctx.Done():
 	}
 }
@@ -89,22 +99,19 @@ func (h *host) pause(d time.Duration) {
 // attend is with a live channel until it ends, or has been idle for long enough.
 func (h *host) attend(ch *channel) {
 	h.lookAll(ch)
-	looks, collects := time.Now().Add(lookEvery), time.Now().Add(collectEvery)
+	h.beginChores(ch)
+	looks := time.Now().Add(lookEvery)
 	for h.ctx.Err() == nil && ch.live() {
 		now := time.Now()
 		if !now.Before(looks) {
 			h.lookAll(ch)
 			looks = now.Add(lookEvery)
 		}
-		if !now.Before(collects) {
-			h.collect(ch)
-			collects = now.Add(collectEvery)
-		}
 		round := now.Add(h.round(h.ctx, ch, h.undecided()))
 		if h.idle(ch) {
 			return
 		}
-		timer := time.NewTimer(time.Until(earliest(round, looks, collects)))
+		timer := time.NewTimer(time.Until(earliest(round, looks)))
 		select {
 		case <-timer.C:
 		case <-h.wake:
@@ -130,7 +137,7 @@ func earliest(first time.Time, others ...time.Time) time.Time {
 // idle closes a channel that nothing has needed for a while.
 func (h *host) idle(ch *channel) bool {
 	h.mu.Lock()
-	unused := len(h.runs) == 0 && time.Since(h.used) > h.g.cfg.Idle
+	unused := len(h.runs) == 0 && !h.chores.busy && time.Since(h.used) > h.g.cfg.Idle
 	if unused {
 		h.channel = nil
 	}

@@ -29,6 +29,9 @@ func (g *Gateway) Output(ctx context.Context, id, stream string, offset int64, m
 	if err != nil {
 		return wire.OutputAnswer{}, err
 	}
+	if a.Removed != nil {
+		return wire.OutputAnswer{Offset: offset, Total: offset, End: true}, notRemoved(&a)
+	}
 	if max <= 0 || max > maxOutput {
 		max = maxOutput
 	}

@@ -21,6 +21,8 @@ type statements struct {
 	actionByID, actionByKey    *sql.Stmt
 	putHost, deleteHost        *sql.Stmt
 	host, isEnrolled           *sql.Stmt
+	keep, unkeep               *sql.Stmt
+	collected, wasRead         *sql.Stmt
 }
 
 func (s *statements) all() map[**sql.Stmt]string {
@@ -53,6 +55,11 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.deleteHost: `DELETE FROM hosts WHERE name = ?`,
 		&s.host:       selectHost + `WHERE name = ?`,
 		&s.isEnrolled: `SELECT EXISTS (SELECT 1 FROM hosts WHERE name = ?)`,
+		&s.keep: `INSERT INTO kept (run_id, action_id, state_id, since, unread)
+			SELECT ?1, ?2, json ->> '$.state_id', ?3, ?4 FROM hosts WHERE name = ?5 ON CONFLICT DO NOTHING`,
+		&s.unkeep:    `DELETE FROM kept WHERE run_id = ?`,
+		&s.collected: `UPDATE kept SET collected_at = ?2 WHERE run_id = ?1`,
+		&s.wasRead:   `UPDATE kept SET unread = unread & ~?2 WHERE run_id = ?1`,
 	}
 }
 

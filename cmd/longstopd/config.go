@@ -1,0 +1,75 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/client"
+	"github.com/longstop/longstop/internal/gateway"
+)
+
+// config is what longstopd.json in the gateway's home may hold. A field that is not there has its
+// default; one that nobody knows is refused, so that a misspelt one does not go unnoticed.
+type config struct {
+	Retention retention `json:"retention"`
+}
+
+type retention struct {
+	KeepDays   float64 `json:"keep_days"`
+	UnreadDays float64 `json:"unread_days"`
+	MaxAgeDays float64 `json:"max_age_days"`
+	EveryS     float64 `json:"every_s"`
+}
+
+const configName = "longstopd.json"
+
+// readConfig reads the configuration of a home; without a file it is the default one.
+func readConfig(home client.Home) (config, error) {
+	c := config{retention{KeepDays: 7, UnreadDays: 30, MaxAgeDays: 180, EveryS: 3600}}
+	path := filepath.Join(home.Dir, configName)
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err == nil {
+		defer file.Close()
+		err = c.read(file)
+	}
+	if err != nil {
+		return c, &longstop.Error{Code: longstop.CodeUsage, Message: path + ": " + err.Error(),
+			Hint: `as in {"retention": {"keep_days": 7, "unread_days": 30, "max_age_days": 180, "every_s": 3600}}`}
+	}
+	return c, nil
+}
+
+func (c *config) read(from io.Reader) error {
+	d := json.NewDecoder(from)
+	d.DisallowUnknownFields()
+	if err := d.Decode(c); err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("something follows the configuration")
+	}
+	r := c.Retention
+	if r.KeepDays <= 0 || r.EveryS < 1 || r.UnreadDays < r.KeepDays || r.MaxAgeDays < r.UnreadDays || r.MaxAgeDays > 36500 || r.EveryS > 1e6 {
+		return fmt.Errorf("retention must have 0 < keep_days ≤ unread_days ≤ max_age_days ≤ 36500, and every_s from 1 to 1000000; it has %v, %v, %v and %v",
+			r.KeepDays, r.UnreadDays, r.MaxAgeDays, r.EveryS)
+	}
+	return nil
+}
+
+// asGateway is the retention as the gateway takes it.
+func (r retention) asGateway() gateway.Retention {
+	days := func(n float64) time.Duration { return time.Duration(n * 24 * float64(time.Hour)) }
+	return gateway.Retention{Keep: days(r.KeepDays), Unread: days(r.UnreadDays), MaxAge: days(r.MaxAgeDays),
+		Every: time.Duration(r.EveryS * float64(time.Second))}
+}
