@@ -77,7 +77,9 @@ type Writer struct {
 // with a proof (waitid answered ECHILD, an empty cgroup); it is absent when nobody could prove it.
 type Boundary struct {
 	Kind      BoundaryKind `json:"kind,omitempty"`
-	Path      string       `json:"path,omitempty"`
+	Path      string       `json:"path,omitempty"`   // of a cgroup
+	Number    uint64       `json:"number,omitempty"` // of its folder: the kernel gives it to no other in this boot
+	Top       uint64       `json:"top,omitempty"`    // of the topmost cgroup that its maker could see
 	Processes *int         `json:"processes,omitempty"`
 	Empty     *bool        `json:"empty,omitempty"`
 }

@@ -759,6 +759,14 @@ func appendBoundary(b []byte, v *longstop.Boundary) []byte {
 		b = append(b, `,"path":`...)
 		b = appendString(b, string(v.Path))
 	}
+	if v.Number != 0 {
+		b = append(b, `,"number":`...)
+		b = strconv.AppendUint(b, v.Number, 10)
+	}
+	if v.Top != 0 {
+		b = append(b, `,"top":`...)
+		b = strconv.AppendUint(b, v.Top, 10)
+	}
 	if v.Processes != nil {
 		b = append(b, `,"processes":`...)
 		b = strconv.AppendInt(b, int64(*v.Processes), 10)
@@ -1451,6 +1459,10 @@ func readBoundary(r *reader, v *longstop.Boundary) {
 			v.Kind = longstop.BoundaryKind(r.text())
 		case "path":
 			v.Path = string(r.text())
+		case "number":
+			v.Number = r.uint()
+		case "top":
+			v.Top = r.uint()
 		case "processes":
 			if !r.null() {
 				v.Processes = new(int)

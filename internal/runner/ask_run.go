@@ -50,8 +50,8 @@ func supported(sub wire.Submit) error {
 		return &longstop.Error{Code: longstop.CodeUsage, Message: "the folder to run in is no absolute path: " + quoted(req.Cwd), Hint: hint}
 	case req.Owner != "" && req.Owner != longstop.OwnerAuto && req.Owner != longstop.OwnerRunner:
 		what = "an owner of kind " + string(req.Owner) + " is not built yet"
-	case req.BoundaryMin != "" && req.BoundaryMin != longstop.BoundaryTree:
-		what = "a boundary of at least " + string(req.BoundaryMin) + " was asked for; this runner makes a tree"
+	case !offered(req.BoundaryMin):
+		what = "a boundary of at least " + string(req.BoundaryMin) + " was asked for, which cannot be had here: " + notOffered(req.BoundaryMin)
 	case req.PTY:
 		what = "a terminal (PTY) is not built yet"
 	case req.Limits != nil && req.Limits.Processes > 0 && os.Geteuid() == 0:
@@ -66,6 +66,20 @@ func supported(sub wire.Submit) error {
 		return nil
 	}
 	return &longstop.Error{Code: longstop.CodeUnsupported, Message: what, Hint: hint}
+}
+
+// offered reports whether a boundary of at least a kind can be had. An offer that can be had and is no
+// weaker than the one asked for comes before it.
+func offered(least longstop.BoundaryKind) bool { return least == "" || notOffered(least) == "" }
+
+// notOffered says why not.
+func notOffered(least longstop.BoundaryKind) string {
+	for _, o := range offers() {
+		if o.Kind == least {
+			return o.Because
+		}
+	}
+	return "this runner does not know it"
 }
 
 func killedAtLogout() bool {

@@ -69,6 +69,9 @@ func (o *owner) placeGate() *longstop.LaunchError {
 	if err != nil {
 		return launchError("gate", "", err)
 	}
+	if o.group != nil {
+		p.Cgroup = o.group.FD()
+	}
 	id, err := o.reaper.Start(func() (int, error) { return gate.Start(p, int(theirs.Fd()), o.report) })
 	theirs.Close()
 	if err != nil {

@@ -282,7 +282,7 @@ func TestSignalToTheOwnerIsACancel(t *testing.T) {
 func TestLeftoverKill(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	sub := l.request(longstop.Request{Script: "setsid sleep 1234 & echo up > up; exit 3", Leftover: longstop.LeftoverKill})
+	sub := l.request(longstop.Request{Script: "setsid sleep 1234 & until grep -q ^sleep /proc/$!/cmdline; do :; done; exit 3", Leftover: longstop.LeftoverKill})
 	l.submit(sub)
 	rec := l.final(sub.RunID)
 	if !exited(rec, 3) || len(rec.Left) == 0 || !strings.Contains(fmt.Sprint(rec.Left), "sleep 1234") || rec.Cause != "" || rec.Cancel != nil {

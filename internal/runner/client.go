@@ -205,8 +205,18 @@ func startKeeper(f *record.Folder) (came bool, err error) {
 // detachKeeper starts the keeper proper.
 func detachKeeper(dir string) int {
 	null := uintptr(0)
-	_, err := syscall.ForkExec("/proc/self/exe", []string{"longstop-runner", "keeper", keeperStays, dir}, &syscall.ProcAttr{
-		Dir: "/", Env: servantEnv("keeper"), Files: []uintptr{null, null, null, keeperReady}, Sys: &syscall.SysProcAttr{Setsid: true},
+	args := []string{"longstop-runner", "keeper", keeperStays, dir}
+	how := &syscall.SysProcAttr{Setsid: true}
+	if home, err := cgroupHome(); err == nil {
+		args = append(args, home.Dir)
+		// Where runs outlive the login's cgroup, so does whoever answers for them.
+		if servants, err := home.Servants(); err == nil {
+			defer servants.Close()
+			how.UseCgroupFD, how.CgroupFD = true, servants.FD()
+		}
+	}
+	_, err := syscall.ForkExec("/proc/self/exe", args, &syscall.ProcAttr{
+		Dir: "/", Env: servantEnv("keeper"), Files: []uintptr{null, null, null, keeperReady}, Sys: how,
 	})
 	if err != nil {
 		return exitNoAnswer

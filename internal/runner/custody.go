@@ -17,24 +17,6 @@ import (
 	"github.com/longstop/longstop/internal/record"
 )
 
-// enclosure is what encloses a workload and its descendants, as whoever answers for the run sees it:
-// the owner its own descendants, a keeper those it inherited from a dead owner, a successor those it
-// can identify. Another kind of boundary is another enclosure.
-type enclosure interface {
-	kind() longstop.BoundaryKind
-	// settle takes note of what has ended, and says whether nothing is left, and whether that is
-	// proven or only that nothing can be seen.
-	settle(ended func(boundary.Exit)) (empty, proven bool)
-	// walk visits what is surely the run's, parents before their children.
-	walk(visit func(boundary.Stat) (descend bool))
-	signal(id boundary.Identity, sig unix.Signal) error
-	// doubts are living processes that may be the run's, and why they are not signalled.
-	doubts() []longstop.Process
-	// pace is how often to look where nobody tells; rest is called when nothing is going on.
-	pace() time.Duration
-	rest()
-}
-
 // custody is the answering for one run: its lock, its record, its output, its lease and deadline,
 // and the stopping of it. An owner has one, a keeper one for each run that it inherited. All of it
 // happens in one goroutine (attend); others hand it work through do.
@@ -42,7 +24,7 @@ type custody struct {
 	run    *record.Run // its lock is held
 	rec    longstop.Record
 	secret []byte // nil: a successor has none, and its records are not signed
-	within enclosure
+	within *enclosure
 	output *capture // nil: the work writes into files itself, or nobody holds its pipes any more
 	clock  *alarm
 	poke   chan struct{} // something may have ended
@@ -65,7 +47,7 @@ type custody struct {
 	said []byte // the newest record as it was signed
 }
 
-func newCustody(run *record.Run, rec longstop.Record, secret []byte, within enclosure) (*custody, error) {
+func newCustody(run *record.Run, rec longstop.Record, secret []byte, within *enclosure) (*custody, error) {
 	clock, err := newAlarm()
 	if err != nil {
 		return nil, err
@@ -97,6 +79,8 @@ func (c *custody) do(act func()) bool {
 // attend answers for the run until its final record is durable.
 func (c *custody) attend() {
 	defer c.clock.close()
+	defer c.within.close()
+	c.within.wake(c.nudge)
 	for c.look(); !c.final; c.look() {
 		select {
 		case <-c.poke:

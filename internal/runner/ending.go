@@ -35,7 +35,7 @@ func (c *custody) release() {
 func (c *custody) end(proven bool) {
 	c.rec.Output = c.lastOutput()
 	c.rec.Survivors = nil
-	c.rec.Boundary = longstop.Boundary{Kind: c.within.kind()}
+	c.rec.Boundary.Processes, c.rec.Boundary.Empty = nil, nil
 	if proven {
 		none, empty := 0, true
 		c.rec.Boundary.Processes, c.rec.Boundary.Empty = &none, &empty

@@ -62,9 +62,13 @@ func hello(_ context.Context, s *session, request wire.HelloRequest) (wire.Hello
 // offers are the boundaries that this release can make here, best first.
 func offers() []longstop.BoundaryOffer {
 	const later = "not built in this release"
+	group := longstop.BoundaryOffer{Kind: longstop.BoundaryCgroup, Can: true}
+	if _, err := cgroupHome(); err != nil {
+		group.Can, group.Because = false, err.Error()
+	}
 	return []longstop.BoundaryOffer{
+		group,
 		{Kind: longstop.BoundaryTree, Can: true},
-		{Kind: longstop.BoundaryCgroup, Because: later},
 		{Kind: longstop.BoundarySystemd, Because: later},
 		{Kind: longstop.BoundarySlurm, Because: later},
 	}

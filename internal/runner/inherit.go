@@ -276,9 +276,13 @@ func (k *keeper) takeOver(w *ward, run *record.Run, rec longstop.Record) error {
 // heir makes a keeper's custody of a run.
 func (k *keeper) heir(w *ward, run *record.Run, rec longstop.Record) (*custody, error) {
 	rec.Writer = writerOf(longstop.WriterKeeper)
-	c, err := newCustody(run, rec, w.secret, &inherited{k, w})
+	within, doubt := enclosed(&inherited{k, w}, rec.Boundary)
+	c, err := newCustody(run, rec, w.secret, within)
 	if err != nil {
 		return nil, err
+	}
+	if doubt != "" {
+		c.doubt(doubt)
 	}
 	if rec.Leftover != longstop.LeftoverRelease && w.outputs[0] >= 0 {
 		for _, fd := range w.outputs {
@@ -362,8 +366,6 @@ type inherited struct {
 	k *keeper
 	w *ward
 }
-
-func (t *inherited) kind() longstop.BoundaryKind { return longstop.BoundaryTree }
 
 func (t *inherited) pace() time.Duration { return recount }
 

@@ -26,6 +26,7 @@ type keeper struct {
 	reaper *boundary.Reaper
 	socket *listener
 	clock  *alarm         // for guard
+	home   string         // where runs' cgroups are made; empty: nowhere
 	ended  chan os.Signal // SIGCHLD
 
 	mu       sync.Mutex
@@ -59,8 +60,12 @@ func RunKeeper(args []string) int {
 	if len(args) == 1 {
 		return detachKeeper(args[0])
 	}
-	if len(args) != 2 || args[0] != keeperStays {
+	if len(args) < 2 || len(args) > 3 || args[0] != keeperStays {
 		return exitNoAnswer
+	}
+	home := ""
+	if len(args) == 3 {
+		home = args[2]
 	}
 	if err := becomeServant("longstop-keeper", keeperReady); err != nil {
 		return exitNoAnswer
@@ -75,7 +80,7 @@ func RunKeeper(args []string) int {
 	}
 	defer lock.Unlock()
 	loginOpenFiles() // while nobody else waits for children
-	k := &keeper{folder: folder, reaper: &boundary.Reaper{}, flights: map[string]*flight{}, standbys: map[boundary.Identity]*ward{}, wards: map[longstop.RunID]*ward{},
+	k := &keeper{folder: folder, reaper: &boundary.Reaper{}, home: home, flights: map[string]*flight{}, standbys: map[boundary.Identity]*ward{}, wards: map[longstop.RunID]*ward{},
 		adopted: map[boundary.Identity]*child{}, custody: map[longstop.RunID]*custody{}, vigils: map[longstop.RunID]bool{},
 		seen: map[longstop.RunID][]boundary.Stat{}, stirred: make(chan struct{}, 1), ended: make(chan os.Signal, 1)}
 	signals := make(chan os.Signal, 4)
@@ -95,6 +100,7 @@ func RunKeeper(args []string) int {
 	go k.guard()
 	k.succeed()
 	folder.SweepSpool(time.Now())
+	k.sweepHome()
 	k.stay()
 	return exitAnswered
 }

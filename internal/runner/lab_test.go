@@ -78,6 +78,9 @@ func (l *lab) clear() {
 		time.Sleep(10 * time.Millisecond)
 	}
 	l.f.Close()
+	if home, err := cgroupHome(); err == nil {
+		home.Sweep()
+	}
 }
 
 // keeper is the process behind the lab's keeper.sock.

@@ -25,6 +25,7 @@ import (
 // stderr's pipes, and the gate's report.
 type assignment struct {
 	StateDir string      `json:"state_dir"`
+	Home     string      `json:"home,omitempty"` // where the run's cgroup is to be made
 	Submit   wire.Submit `json:"submit"`
 	Login    login       `json:"login"`
 }
@@ -120,7 +121,8 @@ type owner struct {
 	inputs  [2]int // writing ends
 	report  int
 
-	gate *birth
+	gate  *birth
+	group *boundary.Cgroup // nil: the boundary is the tree alone
 
 	run    *record.Run
 	rec    longstop.Record
@@ -192,6 +194,7 @@ func firstRecord(sub wire.Submit, by longstop.Writer) longstop.Record {
 // start does steps 3 to 5 of launch.
 func (o *owner) start() (*custody, verdict) {
 	o.run.Settle()
+	o.enclose()
 	failure := o.placeGate()
 	if failure != nil {
 		return nil, o.fail(failure)
@@ -223,9 +226,21 @@ func (o *owner) start() (*custody, verdict) {
 	return custody, verdict{Record: raw}
 }
 
+// enclose makes the run's cgroup where it can have one. That one could be made a while ago and cannot
+// be now is said; the tree encloses the work all the same.
+func (o *owner) enclose() {
+	if o.given.Home == "" {
+		return
+	}
+	var err error
+	if o.group, o.rec.Boundary, err = enclose(o.given.Submit.RunID, o.given.Home); err != nil {
+		o.rec.Anomalies = append(o.rec.Anomalies, "the run has no cgroup of its own: "+err.Error())
+	}
+}
+
 // custody begins to answer for the run.
 func (o *owner) custody(raw []byte) (*custody, error) {
-	c, err := newCustody(o.run, o.rec, o.given.Submit.Secret, &ownTree{o.reaper})
+	c, err := newCustody(o.run, o.rec, o.given.Submit.Secret, &enclosure{tree: &ownTree{o.reaper}, group: o.group})
 	if err != nil {
 		return nil, err
 	}
@@ -254,6 +269,7 @@ func (o *owner) fail(failure *longstop.LaunchError) verdict {
 	if o.socket != nil {
 		o.socket.close()
 	}
+	(&enclosure{group: o.group}).close()
 	o.rec.State, o.rec.LaunchError, o.rec.Main = longstop.WorkloadLaunchFailed, failure, nil
 	o.rec.StartedAt, o.rec.FinishedAt = longstop.Time{}, longstop.At(time.Now())
 	none, empty := 0, true
@@ -322,8 +338,6 @@ func waitAtMost(group *sync.WaitGroup, most time.Duration) {
 
 // ownTree is an owner's boundary: whatever descends from it.
 type ownTree struct{ reaper *boundary.Reaper }
-
-func (t *ownTree) kind() longstop.BoundaryKind { return longstop.BoundaryTree }
 
 func (t *ownTree) settle(ended func(boundary.Exit)) (empty, proven bool) {
 	return t.reaper.Reap(ended), true

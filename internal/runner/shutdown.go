@@ -14,7 +14,8 @@ import (
 )
 
 // systemStopping reports whether systemd is taking the system down, which `systemctl
-// is-system-running` calls stopping. Anything else, no answer in half a second included, is no.
+// is-system-running` calls stopping. Where nobody answers in half a second, it is whether logins are
+// refused, which a shutdown does first (pam_nologin(8)). Anything else is no.
 //
 // It speaks D-Bus itself: an owner proves that nothing is left of a run by having no child, and so
 // starts no helpers.
@@ -23,7 +24,10 @@ func systemStopping() bool {
 		return false
 	}
 	state, err := systemState(systemBus, time.Now().Add(500*time.Millisecond))
-	return err == nil && state == "stopping"
+	if err != nil { // the bus goes down before those that are in no unit of systemd's do
+		return exists("/run/nologin")
+	}
+	return state == "stopping"
 }
 
 // systemBus is where D-Bus's own specification has it; the bus stays up while systemd does.

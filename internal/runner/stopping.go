@@ -16,13 +16,15 @@ import (
 // hear TERM), the grace, then KILL again and again until the boundary is empty. What cannot be
 // killed is named, and tried again for as long as somebody answers for the run.
 type stopping struct {
-	cause  longstop.Cause // empty: the main process ended by itself, and leftovers are to be killed
-	log    *longstop.CancelLog
-	killAt longstop.BootTime // the grace ends
-	next   longstop.BootTime // something is due
-	termed bool
-	rounds int // of KILL, since somebody new was met
-	met    map[boundary.Identity]error
+	cause   longstop.Cause // empty: the main process ended by itself, and leftovers are to be killed
+	log     *longstop.CancelLog
+	killAt  longstop.BootTime // the grace ends
+	next    longstop.BootTime // something is due
+	termed  bool
+	struck  bool              // the cgroup was killed as one
+	settles longstop.BootTime // until then, that has its time
+	rounds  int               // of KILL, since somebody new was met
+	met     map[boundary.Identity]error
 }
 
 func newStopping(cause longstop.Cause, grace time.Duration) *stopping {
@@ -77,8 +79,8 @@ func (c *custody) press(now longstop.BootTime) {
 		c.term()
 		fault.At("cancel.termed")
 	}
-	if now < s.killAt {
-		s.next = s.killAt
+	if wait := max(s.killAt, s.settles); now < wait {
+		s.next = wait
 		return
 	}
 	c.kill(now)
@@ -102,6 +104,7 @@ func (c *custody) term() {
 		}
 		return true
 	})
+	c.within.thaw()
 	if s.log == nil || n == 0 && len(s.met) == 0 {
 		return
 	}
@@ -123,6 +126,7 @@ func (c *custody) signalled() {
 // Between two rounds of KILL, while those who were told to go still go.
 const (
 	killPause    = 500 * time.Microsecond
+	strikePause  = 20 * time.Millisecond
 	longestPause = 5 * time.Second
 	// surviving is how long KILL may take before whoever is left is called a survivor.
 	surviving = time.Second
@@ -133,6 +137,11 @@ const (
 func (c *custody) kill(now longstop.BootTime) {
 	s := c.stop
 	fault.At("cancel.kill")
+	if c.strike() {
+		s.settles = now.Add(strikePause)
+		s.next = s.settles
+		return
+	}
 	for fresh := true; fresh; {
 		if fresh = c.killRound(); fresh {
 			s.rounds = 0
@@ -146,6 +155,37 @@ func (c *custody) kill(now longstop.BootTime) {
 	if now.Sub(s.killAt) >= surviving {
 		c.nameSurvivors()
 	}
+}
+
+// strike kills a cgroup as one, the first time, and leaves that to do its work: to look at a hundred
+// who are on their way out takes longer than their going.
+func (c *custody) strike() bool {
+	s := c.stop
+	if s.struck {
+		return false
+	}
+	s.struck = true
+	struck, done := c.within.strike()
+	if len(struck) > 0 {
+		c.killed(len(struck))
+	}
+	for _, p := range struck {
+		s.met[p.Identity] = nil
+	}
+	return done
+}
+
+// killed notes how many were sent KILL.
+func (c *custody) killed(n int) {
+	log := c.stop.log
+	if log == nil || n == 0 {
+		return
+	}
+	if log.KilledAt.IsZero() {
+		log.KilledAt = longstop.At(time.Now())
+	}
+	log.Killed += n
+	c.signalled()
 }
 
 // killRound reports whether it met a process that no round before it had met.
@@ -166,13 +206,7 @@ func (c *custody) killRound() (fresh bool) {
 		s.met[p.Identity] = err
 		return true
 	})
-	if killed > 0 && s.log != nil {
-		if s.log.KilledAt.IsZero() {
-			s.log.KilledAt = longstop.At(time.Now())
-		}
-		s.log.Killed += killed
-		c.signalled()
-	}
+	c.killed(killed)
 	return fresh
 }
 

@@ -208,7 +208,7 @@ func (k *keeper) assign(w *ward, sub wire.Submit, from login) error {
 	delete(k.standbys, w.owner)
 	k.wards[w.id] = w
 	k.mu.Unlock()
-	given := assignment{StateDir: k.folder.Dir(), Submit: sub, Login: from}
+	given := assignment{StateDir: k.folder.Dir(), Home: k.home, Submit: sub, Login: from}
 	k.setGuard()
 	err = w.stream.send(given, w.outputs[0], inputs[0], w.outputs[1], inputs[1], report)
 	if w.dead {

@@ -172,9 +172,13 @@ func (k *keeper) settle(run *record.Run, rec longstop.Record) bool {
 	seen := k.seen[run.ID()]
 	delete(k.seen, run.ID())
 	k.mu.Unlock()
-	c, err := newCustody(run, rec, nil, &identified{run: run.ID(), main: rec.Main, seen: seen})
+	within, doubt := enclosed(&identified{run: run.ID(), main: rec.Main, seen: seen}, rec.Boundary)
+	c, err := newCustody(run, rec, nil, within)
 	if err != nil {
 		return false
+	}
+	if doubt != "" {
+		c.doubt(doubt)
 	}
 	c.mainEnded = rec.Main != nil && (rec.Main.ExitCode != nil || rec.Main.Signal != "")
 	c.enter(longstop.WorkloadOrphaned)
@@ -200,7 +204,7 @@ func (k *keeper) settle(run *record.Run, rec longstop.Record) bool {
 func (k *keeper) close(run *record.Run, rec longstop.Record) {
 	rec.Survivors = nil
 	none, empty := 0, true
-	rec.Boundary = longstop.Boundary{Kind: longstop.BoundaryTree, Processes: &none, Empty: &empty}
+	rec.Boundary.Processes, rec.Boundary.Empty = &none, &empty
 	rec.Output.StdoutBytes, rec.Output.StderrBytes = run.Sizes()
 	rec.Output.Stream = longstop.StreamCut
 	rec.At, rec.BootAt, rec.FinishedAt = longstop.At(time.Now()), boundary.BootNow(), longstop.At(time.Now())
@@ -221,8 +225,6 @@ type identified struct {
 	main *longstop.Main
 	seen []boundary.Stat // who was in the tree while there was one
 }
-
-func (t *identified) kind() longstop.BoundaryKind { return longstop.BoundaryTree }
 
 func (t *identified) pace() time.Duration { return unseen }
 

@@ -46,13 +46,15 @@ func TestHello(t *testing.T) {
 		first.Limits["nofile"] == "" || now.Sub(first.BootNow).Abs() > time.Minute || time.Since(first.Now.Time).Abs() > time.Minute {
 		t.Errorf("hello: %+v", first)
 	}
-	if best := first.Boundaries[0]; best.Kind != longstop.BoundaryTree || !best.Can {
-		t.Errorf("boundaries: %+v", first.Boundaries)
-	}
-	for _, offer := range first.Boundaries[1:] {
-		if offer.Can || offer.Because == "" {
+	kinds := map[longstop.BoundaryKind]bool{}
+	for _, offer := range first.Boundaries {
+		kinds[offer.Kind] = offer.Can
+		if offer.Can != (offer.Because == "") {
 			t.Errorf("boundary %+v: can it, or why not?", offer)
 		}
+	}
+	if _, err := boundary.FindHome(); !kinds[longstop.BoundaryTree] || kinds[longstop.BoundaryCgroup] != (err == nil) {
+		t.Errorf("boundaries: %+v; a home for cgroups: %v", first.Boundaries, err)
 	}
 	request.Nonce, request.Body = wire.NewNonce(), nil
 	for name, other := range map[string]wire.Identity{

@@ -37,7 +37,9 @@ type watcher struct {
 	folder *record.Folder
 	cursor string
 	known  map[longstop.RunID]sight // of runs that are not final
-	ended  map[longstop.RunID]bool  // final ones told since the last look at all
+	// Final ones told since the last look at all, and since the one before: a change that they are
+	// named by may be told late.
+	ended, before map[longstop.RunID]bool
 }
 
 // sight is what was last told of a run.
@@ -190,7 +192,7 @@ func (w *watcher) look(names map[string]bool, all bool) ([]wire.RunStatus, error
 		}
 	}
 	if all {
-		clear(w.ended)
+		w.ended, w.before = map[longstop.RunID]bool{}, w.ended
 	}
 	return changed, nil
 }
@@ -198,7 +200,7 @@ func (w *watcher) look(names map[string]bool, all bool) ([]wire.RunStatus, error
 // read reads one run; ok if there is something new to tell. That a run is starting is told only if
 // it still is at the next look at all: the submit's answer is on its way.
 func (w *watcher) read(id longstop.RunID, all bool) (status wire.RunStatus, ok bool) {
-	if w.ended[id] {
+	if w.ended[id] || w.before[id] {
 		return status, false
 	}
 	before, known := w.known[id]

@@ -1,0 +1,155 @@
+package runner
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/boundary"
+)
+
+// tree is a workload and its descendants as whoever answers for the run sees them: the owner its own
+// descendants, a keeper those it inherited from a dead owner, a successor those it can identify.
+type tree interface {
+	// settle takes note of what has ended, and says whether nothing is left, and whether that is
+	// proven or only that nothing can be seen.
+	settle(ended func(boundary.Exit)) (empty, proven bool)
+	// walk visits what is surely the run's, parents before their children.
+	walk(visit func(boundary.Stat) (descend bool))
+	signal(id boundary.Identity, sig unix.Signal) error
+	// doubts are living processes that may be the run's, and why they are not signalled.
+	doubts() []longstop.Process
+	// pace is how often to look where nobody tells; rest is called when nothing is going on.
+	pace() time.Duration
+	rest()
+}
+
+// enclosure is what encloses a workload: a tree, and the run's own cgroup where it has one. Either alone
+// can be left: the cgroup by way of a service manager, or by whoever may write to another; a tree by
+// nobody, but an heir sees it less well. So it is empty only if both are, and what is in either is the
+// run's.
+type enclosure struct {
+	tree
+	group *boundary.Cgroup // nil: none
+	still func()           // ends its waking
+}
+
+func (e *enclosure) kind() longstop.BoundaryKind {
+	if e.group == nil {
+		return longstop.BoundaryTree
+	}
+	return longstop.BoundaryCgroup
+}
+
+// settle: a cgroup that cannot be asked is not known to be empty; one that was removed is.
+func (e *enclosure) settle(ended func(boundary.Exit)) (empty, proven bool) {
+	empty, proven = e.tree.settle(ended)
+	if e.group == nil || !empty {
+		return empty, proven
+	}
+	populated, err := e.group.Populated()
+	return !populated && (err == nil || errors.Is(err, boundary.ErrCgroupGone)), proven
+}
+
+// walk lists the cgroup first: what somebody in it starts in answer to a signal is not met by that.
+func (e *enclosure) walk(visit func(boundary.Stat) bool) {
+	listed := e.listed()
+	if len(listed) == 0 {
+		e.tree.walk(visit)
+		return
+	}
+	seen := map[boundary.Identity]bool{}
+	e.tree.walk(func(s boundary.Stat) bool {
+		seen[s.Identity] = true
+		return visit(s)
+	})
+	for _, s := range listed {
+		if !seen[s.Identity] {
+			visit(s)
+		}
+	}
+}
+
+// listed are those in the cgroup. Who cannot be listed keeps it populated.
+func (e *enclosure) listed() []boundary.Stat {
+	if e.group == nil {
+		return nil
+	}
+	procs, _, _ := e.group.Procs()
+	return procs
+}
+
+// strike kills the cgroup as one, which misses nobody who forks meanwhile, and returns whom it met. Not
+// done: there is none, or nobody in it.
+func (e *enclosure) strike() (met []boundary.Stat, done bool) {
+	met = e.listed()
+	return met, len(met) > 0 && e.group.Kill() == nil
+}
+
+// thaw lets go on what the work itself may have frozen: it cannot hear TERM.
+func (e *enclosure) thaw() {
+	if e.group != nil {
+		e.group.Thaw()
+	}
+}
+
+// wake has changed called when the cgroup becomes empty, of which no child's end need tell.
+func (e *enclosure) wake(changed func()) {
+	if e.group == nil {
+		return
+	}
+	if still, err := e.group.Watch(changed); err == nil {
+		e.still = still
+	}
+}
+
+// close lets go of the cgroup, and removes it unless somebody is in it who was released: then whoever
+// sweeps its home removes it one day.
+func (e *enclosure) close() {
+	if e.still != nil {
+		e.still()
+	}
+	if e.group != nil {
+		e.group.Remove(0)
+		e.group.Close()
+	}
+}
+
+// enclose makes the cgroup of a run in a home.
+func enclose(id longstop.RunID, home string) (*boundary.Cgroup, longstop.Boundary, error) {
+	group, err := boundary.Home{Dir: home}.Create(id)
+	if err != nil {
+		return nil, longstop.Boundary{Kind: longstop.BoundaryTree}, err
+	}
+	at := group.Place()
+	return group, longstop.Boundary{Kind: longstop.BoundaryCgroup, Path: at.Path, Number: at.Number, Top: at.Top}, nil
+}
+
+// enclosed is a tree with the cgroup of its run's record, for an heir.
+func enclosed(t tree, b longstop.Boundary) (e *enclosure, doubt string) {
+	e = &enclosure{tree: t}
+	if b.Kind != longstop.BoundaryCgroup {
+		return e, ""
+	}
+	group, err := boundary.OpenCgroup(boundary.Place{Path: b.Path, Number: b.Number, Top: b.Top})
+	if err == nil {
+		e.group = group
+	} else if !errors.Is(err, boundary.ErrCgroupGone) {
+		doubt = "the run's cgroup could not be looked into by whoever took over from its owner: " + err.Error()
+	}
+	return e, doubt
+}
+
+// cgroupHome is where runs' cgroups can be made, or why nowhere. It starts a child, for a process that
+// reaps nobody yet.
+var cgroupHome = sync.OnceValues(boundary.FindHome)
+
+// sweepHome removes the cgroups that dead owners and released processes left empty.
+func (k *keeper) sweepHome() {
+	if k.home != "" {
+		boundary.Home{Dir: k.home}.Sweep()
+	}
+}
