@@ -184,7 +184,7 @@ func (h *host) tidyIfDue(ch *channel) {
 	may := sqlite.DueFilter{StateID: h.stateID(), Limit: gcAtOnce,
 		Read: now.Add(-keep.Keep), Unread: now.Add(-keep.Unread), Any: now.Add(-keep.MaxAge)}
 	if short := h.remove(ch, may, full, longstop.RemovedRetention); short {
-		may.Read = now.Time // what was read is gone from the host alone
+		may.Read, may.Limit = now.Time, 10 // and then no more than it takes
 		h.remove(ch, may, full, longstop.RemovedHostFull)
 	}
 }

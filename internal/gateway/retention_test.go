@@ -95,7 +95,8 @@ func TestRetention(t *testing.T) {
 // checkRemoved checks what is left of a run that was removed: its record here and there, and its key.
 func (b *bench) checkRemoved(a longstop.Action, req longstop.RunRequest) {
 	b.t.Helper()
-	if a.Outcome != longstop.OutcomeFailed || *a.Workload.Result.ExitCode != 3 || a.Removed.Because != longstop.RemovedRetention {
+	if a.Outcome != longstop.OutcomeFailed || *a.Workload.Result.ExitCode != 3 || a.Removed.Because != longstop.RemovedRetention ||
+		a.Next != "longstop show "+string(a.ID) {
 		b.t.Errorf("removed: %s", pretty(a))
 	}
 	if b.onHost(a, "runs") || !b.onHost(a, "tombs") {

@@ -159,6 +159,9 @@ func proven(claim *bool) bool { return claim != nil && *claim }
 // next is the command that a person would type next.
 func next(a *longstop.Action, v Verdict) string {
 	id := string(a.ID)
+	if a.Removed != nil { // there is no output to read
+		return "longstop show " + id
+	}
 	switch v.Outcome {
 	case longstop.OutcomePending:
 		if a.Workload.State == longstop.WorkloadCancelling && len(a.Workload.Survivors) > 0 {
