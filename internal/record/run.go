@@ -154,6 +154,11 @@ func (r *Run) Request() (Request, error) {
 	return request, nil
 }
 
+// Fresh reports whether nobody has written a record of the run, as the holder of its lock found it.
+func (r *Run) Fresh() bool {
+	return r.lock != nil && r.slots.damaged == nil && r.sequence == 0 && !r.Final()
+}
+
 // Final reports whether the run has its final record, readable or not: nothing of it changes any
 // more.
 func (r *Run) Final() bool {

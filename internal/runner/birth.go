@@ -23,9 +23,9 @@ type birth struct {
 	stat   boundary.Stat
 }
 
-// startServant starts this program as another of ours, in a session of its own. Its descriptor 3 is the
+// startServant starts this program as another of ours, with its arguments, in a session of its own. Its descriptor 3 is the
 // other end of the stream that is returned; 0 to 2 are nothing, and there are no others.
-func startServant(reaper *boundary.Reaper, who string) (*link, boundary.Identity, error) {
+func startServant(reaper *boundary.Reaper, who string, args ...string) (*link, boundary.Identity, error) {
 	stream, theirs, err := pair()
 	if err != nil {
 		return nil, boundary.Identity{}, err
@@ -38,7 +38,7 @@ func startServant(reaper *boundary.Reaper, who string) (*link, boundary.Identity
 	}
 	defer null.Close()
 	id, err := reaper.Start(func() (int, error) {
-		return syscall.ForkExec("/proc/self/exe", []string{"longstop-runner", who}, &syscall.ProcAttr{
+		return syscall.ForkExec("/proc/self/exe", append([]string{"longstop-runner", who}, args...), &syscall.ProcAttr{
 			Env:   servantEnv(who),
 			Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), theirs.Fd()},
 			Sys:   &syscall.SysProcAttr{Setsid: true},

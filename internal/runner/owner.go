@@ -49,7 +49,7 @@ const ownerStream = 3
 
 // RunOwner is an owner's main function: it starts one run's work and answers for it until its final
 // record is durable. Its keeper may die meanwhile.
-func RunOwner([]string) int {
+func RunOwner(args []string) int {
 	if err := becomeServant("longstop-owner", ownerStream); err != nil {
 		return exitNoAnswer
 	}
@@ -61,6 +61,9 @@ func RunOwner([]string) int {
 		return exitNoAnswer
 	}
 	o := &owner{reaper: &boundary.Reaper{}}
+	if len(args) == 1 {
+		o.ahead, _ = record.Open(args[0])
+	}
 	o.warm()
 	if err := o.receive(keeper); err != nil {
 		return exitNoAnswer // the keeper went, or needs no owner
@@ -84,6 +87,14 @@ func (o *owner) warm() {
 	wire.Tolerant([]byte("{}"), &assignment{})
 	wire.Tolerant(wire.Sign(longstop.Record{Main: &longstop.Main{}}, []byte("warm")), &longstop.Record{})
 	json.Marshal(verdict{})
+}
+
+// folder is the run's state folder, opened ahead if it is still the same.
+func (o *owner) folder() (*record.Folder, error) {
+	if o.ahead != nil && o.ahead.Dir() == o.given.StateDir && o.ahead.Check() == nil {
+		return o.ahead, nil
+	}
+	return record.Open(o.given.StateDir)
 }
 
 // receive waits for a run.
@@ -121,6 +132,7 @@ type owner struct {
 	inputs  [2]int // writing ends
 	report  int
 
+	ahead *record.Folder // opened while no run waited
 	gate  *birth
 	group *boundary.Cgroup // nil: the boundary is the tree alone
 
@@ -139,7 +151,7 @@ type owner struct {
 //     never started, with or without "starting".
 //  5. The byte that opens the gate; exec, or the reason why not.
 func (o *owner) launch() (*custody, verdict) {
-	folder, err := record.Open(o.given.StateDir)
+	folder, err := o.folder()
 	if err != nil {
 		return nil, verdict{Error: told(err)}
 	}
@@ -150,8 +162,8 @@ func (o *owner) launch() (*custody, verdict) {
 		return nil, verdict{Error: told(fmt.Errorf("take the run's lock: %w", err))}
 	}
 	fault.At("owner.locked")
-	raw, _, err := o.run.Read()
-	if !errors.Is(err, record.ErrNoRecord) {
+	if !o.run.Fresh() {
+		raw, _, err := o.run.Read()
 		if err != nil {
 			return nil, verdict{Error: told(err)}
 		}

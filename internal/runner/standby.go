@@ -80,7 +80,7 @@ func (k *keeper) putBack(w *ward) {
 func (k *keeper) startOwner() (*ward, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	stream, id, err := startServant(k.reaper, "owner")
+	stream, id, err := startServant(k.reaper, "owner", k.folder.Dir())
 	if err != nil {
 		return nil, fmt.Errorf("start the run's owner: %w", err)
 	}
