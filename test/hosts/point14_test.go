@@ -182,7 +182,7 @@ func fullOfBytes(t *testing.T, h *rig.Host, g *gateway) {
 	h.Sh(t, "head -c 20000000 /dev/zero >/srv/small/fill || :")
 	refusedHere(t, account{g, h, "deploy", h.Name}, g.longstop(t, "run", h.Name, "--", "touch", "/home/deploy/ran"), "/home/deploy/ran",
 		"the disk, its inodes or a quota are used up", "df -h /srv/small/state")
-	h.Sh(t, "rm -r /srv/small/fill /srv/small/state/runs/"+string(a.RunID)) // whatever else an operator may think of
+	h.Sh(t, "rm -rf /srv/small/fill /srv/small/state/runs/"+string(a.RunID)) // whatever else an operator may think of
 	if r := g.longstop(t, "run", h.Name, "-c", "echo again; exit 3"); r.status != 3 || r.stdout != "again\n" {
 		t.Error(r)
 	}
