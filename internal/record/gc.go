@@ -110,10 +110,13 @@ type fate int
 
 const (
 	removed fate = iota // it is not there any more
-	stays               // it is not final, damaged, or in use
+	stays               // it is not final, damaged, in use, or of an age that cannot be
 	young               // it is final and was not there for long enough
 	mayGo
 )
+
+// unbelievable is an age that says that the clock was not set when the run ended, or is not set now.
+const unbelievable = 20 * 365 * 24 * time.Hour
 
 func (f *Folder) fate(id longstop.RunID, retention Retention, named bool) fate {
 	run, err := f.Run(id)
@@ -136,11 +139,16 @@ func (f *Folder) fate(id longstop.RunID, retention Retention, named bool) fate {
 	if ended.IsZero() {
 		ended = rec.At.Time
 	}
-	old := retention.MaxAge > 0 && retention.Now.Sub(ended) >= retention.MaxAge
+	age := retention.Now.Sub(ended)
+	old := retention.MaxAge > 0 && age >= retention.MaxAge
 	switch {
-	case !old && !(named && f.collected(id)):
+	case named && f.collected(id):
+	case !old:
 		return young
-	case retention.InUse != nil && retention.InUse(rec):
+	case age > unbelievable:
+		return stays
+	}
+	if retention.InUse != nil && retention.InUse(rec) {
 		return stays
 	}
 	return mayGo

@@ -214,6 +214,9 @@ func TestCollectAndRemove(t *testing.T) {
 	if gone := gc(1000*time.Hour, Retention{Runs: every, MaxAge: 2000 * time.Hour}); !slices.Equal(gone, []longstop.RunID{collected.ID()}) {
 		t.Errorf("gone is %v before the other's greatest age", gone)
 	}
+	if gone := gc(50*365*24*time.Hour, Retention{MaxAge: 500 * time.Hour}); len(gone) != 0 {
+		t.Errorf("removed %v by a clock that is not set", gone)
+	}
 	if gone := gc(1000*time.Hour, Retention{MaxAge: 500 * time.Hour}); !slices.Equal(gone, []longstop.RunID{kept.ID()}) {
 		t.Errorf("removed %v, want the run that nobody collected", gone)
 	}

@@ -43,11 +43,11 @@ func BenchmarkAmongFinishedRuns(b *testing.B) {
 		})
 	}
 	b.Run("first open after a boot", func(b *testing.B) {
-		for i := 0; b.Loop(); i++ {
-			f, err := open(full.Dir(), fmt.Sprint("boot ", i))
-			must(b, err)
-			f.Close()
-		}
+		began := time.Now()
+		f, err := open(full.Dir(), "another boot")
+		must(b, err)
+		f.Close()
+		b.ReportMetric(float64(time.Since(began).Milliseconds()), "ms/full")
 	})
 }
 
