@@ -236,13 +236,16 @@ func TestRunFilesFollowNoLinks(t *testing.T) {
 	if _, err := run.File("progress", unix.O_RDONLY); longstop.CodeOf(err) != longstop.CodeStateFolder {
 		t.Errorf("a FIFO: %v", err)
 	}
-	if n, total, err := run.ReadOutput("stdout", 0, make([]byte, 8)); n != 0 || total != 0 || err != nil {
-		t.Errorf("output that is not there yet: %d of %d, %v", n, total, err)
+	stream := run.Stream("stdout")
+	defer stream.Close()
+	if err := stream.Look(nil); err != nil || stream.Total != 0 {
+		t.Errorf("output that is not there yet: %d, %v", stream.Total, err)
 	}
 	must(t, os.WriteFile(run.Path("stdout"), []byte("hello"), 0600))
 	buffer := make([]byte, 3)
-	if n, total, err := run.ReadOutput("stdout", 1, buffer); n != 3 || total != 5 || err != nil || string(buffer) != "ell" {
-		t.Errorf("output: %q of %d, %v", buffer[:n], total, err)
+	must(t, stream.Look(nil))
+	if n, err := stream.Read(buffer, 1); n != 3 || stream.Total != 5 || err != nil || string(buffer) != "ell" {
+		t.Errorf("output: %q of %d, %v", buffer[:n], stream.Total, err)
 	}
 	if stdout, stderr := run.Sizes(); stdout != 5 || stderr != 0 {
 		t.Errorf("sizes %d, %d", stdout, stderr)

@@ -2,7 +2,6 @@ package record
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 
@@ -112,29 +111,6 @@ func (r *Run) size(name string) int64 {
 		return 0
 	}
 	return st.Size
-}
-
-// ReadOutput reads kept bytes of a stream ("stdout" or "stderr") from offset on into buf, and says
-// how many the stream has. A stream that has no file yet has none.
-func (r *Run) ReadOutput(stream string, offset int64, buf []byte) (n int, total int64, err error) {
-	file, err := r.File(stream, unix.O_RDONLY)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, 0, nil
-	}
-	if err != nil {
-		return 0, 0, err
-	}
-	defer file.Close()
-	// Read first, then measure: a total below what was read would be a contradiction.
-	n, err = file.ReadAt(buf, offset)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return n, 0, err
-	}
-	info, err := file.Stat()
-	if err != nil {
-		return n, 0, err
-	}
-	return n, info.Size(), nil
 }
 
 // Request is the request as it was submitted. A power failure may have lost it: fs.ErrNotExist, or

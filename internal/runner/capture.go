@@ -2,10 +2,7 @@ package runner
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"os"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,30 +16,44 @@ import (
 // that opens /dev/stdout again truncates a plain file. It never holds the work up: what cannot be
 // kept is taken from the pipe all the same, counted, and said. Nor is the end of a stream awaited:
 // whoever outlives the run with a pipe open finds nobody at its other end.
-type capture struct{ streams [2]*stream }
+type capture struct {
+	streams []*stream
+	said    longstop.Output // what was known of the output, its bounds among it
+}
 
 var streamNames = [2]string{"stdout", "stderr"}
 
-// newCapture takes over the reading ends of a run's pipes. What is in the files already is kept:
-// an owner that died was moving the same bytes to the same place.
-func newCapture(run *record.Run, pipes [2]int) (*capture, error) {
-	c := &capture{}
+// newCapture takes over the reading ends of a run's pipes, or the one of a terminal. It goes on from
+// what the files, and the record, say: an owner that died was moving the same bytes to the same place.
+func newCapture(run *record.Run, pipes [2]int, said longstop.Output) (*capture, error) {
+	c := &capture{said: said}
+	said = run.Outputs(said)
 	for i, name := range streamNames {
-		s := &stream{name: name, pipe: os.NewFile(uintptr(pipes[i]), name), idle: make(chan struct{})}
-		file, err := run.File(name, unix.O_RDWR|unix.O_CREAT)
-		if err != nil {
-			s.fail(err) // nowhere to keep it; the work goes on
-		} else {
-			s.file = file
-			end, err := file.Seek(0, io.SeekEnd)
-			if err != nil {
-				return nil, fmt.Errorf("capture %s: %w", name, err)
-			}
-			s.kept = end
+		if said.Merged && i > 0 {
+			unix.Close(pipes[i])
+			break
 		}
-		c.streams[i] = s
+		s := &stream{name: name, pipe: os.NewFile(uintptr(pipes[i]), name), idle: make(chan struct{}), plain: said.Merged,
+			keeping: keeping{run: run, name: name, at: said.BytesOf(name), dropped: said.DroppedOf(name)}}
+		s.bound(said.MaxBytes)
+		if err := s.open(); err != nil {
+			return nil, err
+		}
+		c.streams = append(c.streams, s)
 	}
 	return c, nil
+}
+
+// outputOf is what a run's first record says of its output.
+func outputOf(req longstop.Request) longstop.Output {
+	out := longstop.Output{MaxBytes: longstop.DefaultOutputMax, Merged: req.PTY}
+	if req.OutputMax != nil {
+		out.MaxBytes = *req.OutputMax
+	}
+	if req.Leftover == longstop.LeftoverRelease { // it writes into its files itself
+		out.MaxBytes = 0
+	}
+	return out
 }
 
 func (c *capture) start() {
@@ -53,58 +64,44 @@ func (c *capture) start() {
 
 // now is what was kept and dropped so far.
 func (c *capture) now() longstop.Output {
-	out := longstop.Output{Stream: longstop.StreamLive}
+	out := longstop.Output{Stream: longstop.StreamLive, MaxBytes: c.said.MaxBytes, Merged: c.said.Merged}
 	for i, s := range c.streams {
-		s.mu.Lock()
-		*[]*int64{&out.StdoutBytes, &out.StderrBytes}[i] = s.kept
-		out.DroppedBytes += s.dropped
-		if s.reason != "" {
-			out.DropReason = s.reason
+		at, dropped, reason := s.sofar()
+		*[]*int64{&out.StdoutBytes, &out.StderrBytes}[i] = at
+		*[]*[]longstop.Dropped{&out.StdoutDropped, &out.StderrDropped}[i] = dropped
+		for _, d := range dropped {
+			out.DroppedBytes += d.To - d.From
 		}
-		s.mu.Unlock()
+		if reason != "" {
+			out.DropReason = reason
+		}
 	}
 	return out
 }
 
-// end takes what is in the pipes now, closes them, and returns what came of it and, in words, which
-// bytes are missing.
-func (c *capture) end() (longstop.Output, []string) {
+// end takes what is in the pipes now, closes them, and returns what came of it.
+func (c *capture) end() longstop.Output {
 	complete := true
-	var gaps []string
 	for _, s := range c.streams {
-		ended, missing := s.end()
-		complete = complete && ended && len(missing) == 0
-		gaps = append(gaps, missing...)
+		complete = s.end() && complete
 	}
 	out := c.now()
 	out.Stream = longstop.StreamCut
-	if complete {
+	if complete && out.DroppedBytes == 0 {
 		out.Stream = longstop.StreamComplete
 	}
-	return out, gaps
+	return out
 }
 
 // stream is one of the two.
 type stream struct {
 	name  string
 	pipe  *os.File
-	file  *os.File // nil if it could not be made
 	idle  chan struct{}
 	plain bool // splice(2) does not work here: copy
 	wide  bool // the pipe has been given more room
-
-	mu      sync.Mutex
-	kept    int64
-	dropped int64
-	reason  string // errno of the last that could not be kept
-	gaps    []gap
-	ended   bool // the last writer closed it
-}
-
-// gap is a place in the kept bytes where others were dropped.
-type gap struct {
-	at, bytes int64
-	reason    string
+	ended bool // the last writer closed it; for the pump, then for end
+	keeping
 }
 
 // pump moves bytes until the stream ends or end interrupts it.
@@ -123,14 +120,12 @@ func (s *stream) pump() {
 		if err != nil {
 			return // interrupted, or closed
 		}
-		if !s.wide && s.kept >= widePipe { // much is written: few streams are, and wide pipes are few
+		if !s.wide && s.at >= widePipe && !s.plain { // much is written: few streams are, and wide pipes are few
 			s.wide = true
 			widen(s.pipe)
 		}
 		if moved == 0 {
-			s.mu.Lock()
 			s.ended = true
-			s.mu.Unlock()
 			return
 		}
 	}
@@ -139,7 +134,11 @@ func (s *stream) pump() {
 // move takes at most so many bytes from the pipe, to the file or to nowhere, and returns how many.
 // Zero is the end of the stream; unix.EAGAIN: nothing is there now.
 func (s *stream) move(pipe, most int) (int64, error) {
-	if s.file != nil && !s.plain {
+	most = s.mostAtOnce(most)
+	if why := s.refusal(); why != "" {
+		return s.discard(pipe, why)
+	}
+	if !s.plain {
 		n, err := s.splice(pipe, most)
 		if !errors.Is(err, unix.EINVAL) {
 			return n, err
@@ -151,7 +150,7 @@ func (s *stream) move(pipe, most int) (int64, error) {
 
 func (s *stream) splice(pipe, most int) (int64, error) {
 	for {
-		offset := s.kept
+		offset := s.at
 		n, err := unix.Splice(pipe, nil, int(s.file.Fd()), &offset, most, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
 		switch {
 		case err == nil:
@@ -162,7 +161,7 @@ func (s *stream) splice(pipe, most int) (int64, error) {
 		case err == unix.EAGAIN || err == unix.EINVAL:
 			return 0, err
 		}
-		return s.drop(pipe, err)
+		return s.discard(pipe, boundary.Errno(err))
 	}
 }
 
@@ -173,11 +172,7 @@ func (s *stream) copy(pipe, most int) (int64, error) {
 	if n <= 0 || err != nil {
 		return 0, err
 	}
-	if s.file == nil {
-		s.lose(int64(n), s.reason)
-		return int64(n), nil
-	}
-	written, err := s.file.WriteAt(buf[:n], s.kept)
+	written, err := s.file.WriteAt(buf[:n], s.at)
 	s.keep(int64(written))
 	if err != nil {
 		s.lose(int64(n-written), boundary.Errno(err))
@@ -185,45 +180,20 @@ func (s *stream) copy(pipe, most int) (int64, error) {
 	return int64(n), nil
 }
 
-// drop takes from the pipe what could not be kept, so that the work is not held up.
-func (s *stream) drop(pipe int, because error) (int64, error) {
+// discard takes from the pipe what cannot be kept, so that the work is not held up.
+func (s *stream) discard(pipe int, because string) (int64, error) {
 	var nowhere [64 << 10]byte
 	n, err := read(pipe, nowhere[:])
 	if n <= 0 || err != nil {
 		return 0, err
 	}
-	s.lose(int64(n), boundary.Errno(because))
+	s.lose(int64(n), because)
 	return int64(n), nil
 }
 
-func (s *stream) keep(n int64) {
-	s.mu.Lock()
-	s.kept += n
-	s.mu.Unlock()
-}
-
-func (s *stream) fail(err error) {
-	s.reason = boundary.Errno(err)
-	if s.reason == "" {
-		s.reason = err.Error()
-	}
-}
-
-func (s *stream) lose(n int64, reason string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.dropped += n
-	s.reason = reason
-	if last := len(s.gaps) - 1; last >= 0 && (s.gaps[last].at == s.kept || last == 15) {
-		s.gaps[last].bytes += n
-		return
-	}
-	s.gaps = append(s.gaps, gap{s.kept, n, reason})
-}
-
 // end stops the pump, takes what is in the pipe at this moment and no more (somebody may be writing
-// for ever), and closes it.
-func (s *stream) end() (ended bool, missing []string) {
+// for ever), and closes it. It reports whether the stream is over.
+func (s *stream) end() bool {
 	s.pipe.SetReadDeadline(time.Unix(1, 0))
 	<-s.idle
 	s.pipe.SetReadDeadline(time.Time{})
@@ -231,13 +201,8 @@ func (s *stream) end() (ended bool, missing []string) {
 		raw.Control(func(fd uintptr) { s.drain(int(fd)) })
 	}
 	s.pipe.Close()
-	if s.file != nil {
-		s.file.Close()
-	}
-	for _, g := range s.gaps {
-		missing = append(missing, fmt.Sprintf("%s: %d bytes after byte %d were not kept (%s)", s.name, g.bytes, g.at, g.reason))
-	}
-	return s.ended, missing
+	s.close()
+	return s.ended
 }
 
 func (s *stream) drain(pipe int) {
@@ -259,11 +224,17 @@ func (s *stream) drain(pipe int) {
 	}
 }
 
+// read reads what is there. The master of a terminal that nobody has open any more answers EIO, once
+// everything was read: that is its end.
 func read(fd int, buf []byte) (int, error) {
 	for {
 		n, err := unix.Read(fd, buf)
-		if err != unix.EINTR {
-			return n, err
+		switch err {
+		case unix.EINTR:
+			continue
+		case unix.EIO:
+			return 0, nil
 		}
+		return n, err
 	}
 }

@@ -250,8 +250,7 @@ func (c *custody) newest() []byte {
 
 // sizes are the bytes in the files that the work writes itself, or that nobody adds to any more.
 func (c *custody) sizes() longstop.Output {
-	out := c.rec.Output
-	out.StdoutBytes, out.StderrBytes = c.run.Sizes()
+	out := c.run.Outputs(c.rec.Output)
 	switch {
 	case c.rec.Leftover == longstop.LeftoverRelease:
 		out.Stream = longstop.StreamLive

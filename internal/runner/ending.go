@@ -26,6 +26,7 @@ func (c *custody) release() {
 	}
 	c.rec.Output = c.sizes()
 	c.rec.Output.AfterEnd = true
+	c.rec.Output.StdoutAtEnd, c.rec.Output.StderrAtEnd = c.rec.Output.StdoutBytes, c.rec.Output.StderrBytes
 	left := len(c.rec.Released)
 	c.rec.Boundary.Processes, c.rec.Boundary.Empty = &left, nil
 	c.finish()
@@ -66,9 +67,8 @@ func (c *custody) lastOutput() longstop.Output {
 	if c.output == nil {
 		return c.sizes()
 	}
-	out, missing := c.output.end()
+	out := c.output.end()
 	c.output = nil
-	c.rec.Anomalies = append(c.rec.Anomalies, missing...)
 	return out
 }
 

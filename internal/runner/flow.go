@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	"math"
 	"os"
 	"time"
 
@@ -50,8 +50,9 @@ func (s *session) flow(ctx context.Context, run *record.Run, request wire.Output
 	if out, ok := s.out.to.(*os.File); ok {
 		widen(out)
 	}
-	f := &flowing{out: s.out, nonce: s.request.Nonce, run: run, stream: request.Stream, offset: request.Offset}
-	defer f.close()
+	f := &flowing{out: s.out, nonce: s.request.Nonce, run: run, stream: run.Stream(request.Stream), offset: request.Offset}
+	defer f.stream.Close()
+	f.sure = sureHead(run)
 	wait := time.Duration(request.WaitMS) * time.Millisecond
 	until := time.Now().Add(wait)
 	for over := false; ; {
@@ -63,15 +64,16 @@ func (s *session) flow(ctx context.Context, run *record.Run, request wire.Output
 			until = time.Now().Add(wait)
 			continue
 		}
-		reached := wire.OutputAnswer{Offset: f.offset, Total: f.total, End: over}
+		reached := wire.OutputAnswer{Offset: f.offset, Total: f.stream.Total, Dropped: f.passed, End: over}
 		if over {
 			return reached, nil
 		}
 		// What is there once the stream is over is all there will ever be.
-		if over, err = streamOver(run); err != nil {
+		if f.final, err = finalOutput(run); err != nil {
 			return wire.OutputAnswer{}, err
 		}
-		if over {
+		if over = f.final != nil; over {
+			f.sure = math.MaxInt64
 			continue
 		}
 		left := time.Until(until)
@@ -85,55 +87,85 @@ func (s *session) flow(ctx context.Context, run *record.Run, request wire.Output
 	}
 }
 
+// sureHead is up to where nothing of a running run's streams is ever cut out.
+func sureHead(run *record.Run) int64 {
+	_, rec, err := run.Read()
+	switch {
+	case err != nil:
+		return 0
+	case rec.Output.MaxBytes == 0:
+		return math.MaxInt64
+	}
+	return rec.Output.MaxBytes/2 - block
+}
+
 // flowing is a stream on its way out.
 type flowing struct {
 	out    *outlet
 	nonce  string
 	run    *record.Run
-	stream string
-	file   *os.File // nil: not there yet
+	stream *record.Stream
+	final  *longstop.Output // once the stream is over
+	sure   int64            // what is before it stays where it is, and can go out without a look at it
 	number uint64
 	offset int64
-	total  int64
-}
-
-func (f *flowing) close() {
-	if f.file != nil {
-		f.file.Close()
-	}
+	passed []longstop.Dropped // just before offset, and not told yet
+	buffer []byte
 }
 
 // send sends what is there now, and reports whether that was anything.
 func (f *flowing) send() (sent bool, err error) {
-	if f.file == nil {
-		f.file, err = f.run.File(f.stream, unix.O_RDONLY)
-		if errors.Is(err, fs.ErrNotExist) {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-	}
-	info, err := f.file.Stat()
-	if err != nil {
+	if err := f.stream.Look(f.final); err != nil {
 		return false, err
 	}
-	f.total = info.Size()
-	for f.offset < f.total {
-		body, err := json.Marshal(wire.OutputAnswer{Offset: f.offset, Total: f.total})
+	for {
+		next, passed := f.stream.Skip(f.offset)
+		f.offset, f.passed = next, append(f.passed, passed...)
+		size := min(f.stream.Kept(next)-next, flowBlock)
+		if size <= 0 {
+			return sent, nil
+		}
+		if next < f.sure {
+			size = min(size, f.sure-next)
+			err = f.answer(size, func() error { return f.out.pass(f.stream.File(), next, int(size)) })
+		} else {
+			size, err = f.sendRead(size)
+		}
 		if err != nil {
-			return sent, err
+			return sent, fmt.Errorf("send output: %w", err)
 		}
-		f.number++
-		size := int(min(f.total-f.offset, flowBlock))
-		answer := wire.Answer{Nonce: f.nonce, Number: f.number, Body: body}
-		if err := f.out.answer(answer, f.file, f.offset, size); err != nil {
-			return sent, fmt.Errorf("send %s: %w", f.stream, err)
-		}
-		f.offset += int64(size)
+		f.offset += size
 		sent = true
 	}
-	return sent, nil
+}
+
+// sendRead sends what can still be there and gone a moment later: what has been handed to the kernel
+// as a part of a file would change with it.
+func (f *flowing) sendRead(size int64) (int64, error) {
+	if f.buffer == nil {
+		f.buffer = make([]byte, flowBlock)
+	}
+	n, err := f.stream.Read(f.buffer[:size], f.offset)
+	if next, _ := f.stream.Skip(f.offset); err == nil && n == 0 && next == f.offset {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	return int64(n), f.answer(int64(n), func() error {
+		_, err := f.out.Write(f.buffer[:n])
+		return err
+	})
+}
+
+func (f *flowing) answer(size int64, data func() error) error {
+	body, err := json.Marshal(wire.OutputAnswer{Offset: f.offset, Total: max(f.stream.Total, f.offset+size), Dropped: f.passed})
+	if err != nil {
+		return err
+	}
+	f.number++
+	f.passed = nil
+	return f.out.answer(wire.Answer{Nonce: f.nonce, Number: f.number, Body: body}, int(size), data)
 }
 
 // outlet is the standard output of a call of its own. Once a write has failed nothing more goes out:
@@ -152,8 +184,8 @@ func (o *outlet) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// answer writes an answer with size bytes of a file from an offset on.
-func (o *outlet) answer(answer wire.Answer, file *os.File, offset int64, size int) error {
+// answer writes an answer around size bytes, which data writes.
+func (o *outlet) answer(answer wire.Answer, size int, data func() error) error {
 	head, tail, err := wire.AroundData(answer, size)
 	if err != nil {
 		return err
@@ -161,8 +193,9 @@ func (o *outlet) answer(answer wire.Answer, file *os.File, offset int64, size in
 	if _, err := o.Write(head); err != nil {
 		return err
 	}
-	if o.failed = o.pass(file, offset, size); o.failed != nil {
-		return o.failed
+	if err := data(); err != nil {
+		o.failed = err
+		return err
 	}
 	_, err = o.Write(tail)
 	return err

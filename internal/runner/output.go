@@ -52,7 +52,9 @@ func output(ctx context.Context, s *session, request wire.OutputRequest) (wire.O
 	return s.awaitOutput(ctx, run, request)
 }
 
-func worthTelling(answer wire.OutputAnswer) bool { return len(answer.Data) > 0 || answer.End }
+func worthTelling(answer wire.OutputAnswer) bool {
+	return len(answer.Data) > 0 || len(answer.Dropped) > 0 || answer.End
+}
 
 // awaitOutput waits for what worthTelling says. The deadline is no error: the answer is what there
 // is then.
@@ -82,43 +84,57 @@ func (s *session) awaitOutput(ctx context.Context, run *record.Run, request wire
 // readOutput reads what there is. Whether the stream is over is asked first: what is read after
 // that is then all there will ever be.
 func readOutput(run *record.Run, request wire.OutputRequest) (wire.OutputAnswer, error) {
-	over, err := streamOver(run)
+	final, err := finalOutput(run)
 	if err != nil {
 		return wire.OutputAnswer{}, err
 	}
-	size := int64(request.Max)
-	if stdout, stderr := run.Sizes(); request.Stream == "stdout" {
-		size = min(size, stdout-request.Offset)
-	} else {
-		size = min(size, stderr-request.Offset)
-	}
-	buffer := make([]byte, max(size, 0))
-	n, total, err := run.ReadOutput(request.Stream, request.Offset, buffer)
-	if err != nil {
+	stream := run.Stream(request.Stream)
+	defer stream.Close()
+	if err := stream.Look(final); err != nil {
 		return wire.OutputAnswer{}, err
 	}
-	return wire.OutputAnswer{Offset: request.Offset, Data: buffer[:n], Total: total,
-		End: over && request.Offset+int64(n) >= total}, nil
+	answer := wire.OutputAnswer{Offset: request.Offset, Total: stream.Total}
+	for {
+		next, passed := stream.Skip(answer.Offset)
+		answer.Offset, answer.Dropped = next, append(answer.Dropped, passed...)
+		size := min(int64(request.Max), stream.Kept(next)-next)
+		buffer := make([]byte, max(size, 0))
+		n, err := stream.Read(buffer, next)
+		if err != nil {
+			return wire.OutputAnswer{}, err
+		}
+		if n == 0 && size > 0 && final == nil {
+			if again, _ := stream.Skip(next); again > next {
+				continue
+			}
+		}
+		answer.Data, answer.End = buffer[:n], final != nil && next+int64(n) >= stream.Total
+		return answer, nil
+	}
 }
 
-// streamOver reports whether nothing more can be written: the run is final and no released process
-// that could still write is alive.
-func streamOver(run *record.Run) (bool, error) {
+// finalOutput is what the run's final record says of its output, once nothing more can be written: no
+// released process that could is alive. Nil: more may come.
+func finalOutput(run *record.Run) (*longstop.Output, error) {
 	final := run.Final()
 	if !final { // its last record may be where its others are, once nobody writes any more
 		if held, err := run.Locked(); held || err != nil {
-			return false, nil
+			return nil, nil
 		}
 	}
 	_, rec, err := run.Read()
 	if errors.Is(err, record.ErrNoRecord) || errors.Is(err, fs.ErrNotExist) || !final && (err != nil || !rec.State.Final()) {
-		return false, nil
+		return nil, nil
 	}
 	if longstop.CodeOf(err) == longstop.CodeUnreadable || longstop.CodeOf(err) == longstop.CodeVersionMismatch {
-		return true, nil // its bytes are as good as they ever will be
+		out := run.Outputs(longstop.Output{}) // its bytes are as good as they ever will be
+		return &out, nil
 	}
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	return !rec.Output.AfterEnd || len(releasedAlive(rec)) == 0, nil
+	if rec.Output.AfterEnd && len(releasedAlive(rec)) > 0 {
+		return nil, nil
+	}
+	return &rec.Output, nil
 }

@@ -189,7 +189,7 @@ func firstRecord(sub wire.Submit, by longstop.Writer) longstop.Record {
 		ActionID: sub.ActionID, SessionID: sub.SessionID, KeyHash: record.KeyHash(sub.Key), Digest: sub.Request.Digest,
 		At: now, BootAt: boot, Writer: by, State: longstop.WorkloadStarting,
 		Lifetime: sub.Request.Lifetime, Leftover: sub.Request.Leftover, GraceMS: int64(sub.Request.GraceS * 1000),
-		Boundary: longstop.Boundary{Kind: longstop.BoundaryTree},
+		Boundary: longstop.Boundary{Kind: longstop.BoundaryTree}, Output: outputOf(sub.Request),
 	}
 	if rec.Leftover == "" {
 		rec.Leftover = longstop.LeftoverWait
@@ -262,7 +262,7 @@ func (o *owner) custody(raw []byte) (*custody, error) {
 			unix.Close(fd)
 		}
 	} else {
-		if c.output, err = newCapture(o.run, o.outputs); err != nil {
+		if c.output, err = newCapture(o.run, o.outputs, o.rec.Output); err != nil {
 			return nil, err
 		}
 		c.output.start()

@@ -96,10 +96,7 @@ func runStatus(folder *record.Folder, id longstop.RunID) (status wire.RunStatus,
 		return status, ""
 	}
 	status.Record = raw
-	status.Output = rec.Output
-	if stdout, stderr := run.Sizes(); stdout > 0 || stderr > 0 {
-		status.Output.StdoutBytes, status.Output.StderrBytes = stdout, stderr
-	}
+	status.Output = run.Outputs(rec.Output)
 	if rec.State.Final() {
 		folder.Mend(id)
 		status.Released = releasedAlive(rec)

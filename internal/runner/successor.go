@@ -205,7 +205,7 @@ func (k *keeper) close(run *record.Run, rec longstop.Record) {
 	rec.Survivors = nil
 	none, empty := 0, true
 	rec.Boundary.Processes, rec.Boundary.Empty = &none, &empty
-	rec.Output.StdoutBytes, rec.Output.StderrBytes = run.Sizes()
+	rec.Output = run.Outputs(rec.Output)
 	rec.Output.Stream = longstop.StreamCut
 	rec.At, rec.BootAt, rec.FinishedAt = longstop.At(time.Now()), boundary.BootNow(), longstop.At(time.Now())
 	if _, err := run.Finish(&rec, nil); err == nil {

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/longstop/longstop"
 )
@@ -194,12 +195,30 @@ type OutputRequest struct {
 	Flow   bool           `json:"flow,omitempty"`
 }
 
-// OutputAnswer has the bytes from Offset on. End says that the stream is over and these are its last.
+// OutputAnswer has the bytes from Offset on: the offset asked for, or in flows the one reached, but where
+// the bytes there were not kept. Dropped then names what lies before Offset, all of it. End says that
+// the stream is over and these are its last.
 type OutputAnswer struct {
-	Offset int64  `json:"offset"`
-	Data   []byte `json:"-"`     // Answer.Data
-	Total  int64  `json:"total"` // bytes of the stream kept so far
-	End    bool   `json:"end,omitempty"`
+	Offset  int64              `json:"offset"`
+	Data    []byte             `json:"-"`     // Answer.Data
+	Total   int64              `json:"total"` // bytes of the stream so far
+	Dropped []longstop.Dropped `json:"dropped,omitempty"`
+	End     bool               `json:"end,omitempty"`
+}
+
+// Follows says what is wrong with an answer to somebody who has reached an offset; nil: nothing.
+func (a OutputAnswer) Follows(offset int64) error {
+	next := offset
+	for _, d := range a.Dropped {
+		if d.From != next || d.To <= d.From {
+			return fmt.Errorf("bytes %d to %d are said not to be kept, after %d", d.From, d.To, next)
+		}
+		next = d.To
+	}
+	if a.Offset != next {
+		return fmt.Errorf("bytes from %d, where those from %d are next", a.Offset, next)
+	}
+	return nil
 }
 
 // CancelRequest stops a run. GraceMS < 0 takes the run's own. With WaitMS the answer comes when
