@@ -133,7 +133,8 @@ type DaemonStatus struct {
 //
 //	<kind> <offset> <length>\n<length bytes>
 //
-// where kind is "stdout" or "stderr" (bytes of that stream from that offset), "action" (the action
+// where kind is "stdout" or "stderr" (bytes of that stream from that offset), "dropped" (a DroppedOutput
+// as JSON: bytes that the host did not keep; the stream goes on behind them), "action" (the action
 // as JSON, at every revision), "note" (a line of progress for people), "beat" (nothing: the other
 // side lives; at least one event each FollowBeatEvery) or "error" (an Error as JSON, the last
 // event). The last event of a followed action is its final "action", after all output that can
@@ -148,14 +149,21 @@ const FollowBeatEvery = 3 * time.Second
 type FollowKind string
 
 const (
-	FollowStdout FollowKind = "stdout"
-	FollowStderr FollowKind = "stderr"
-	FollowAction FollowKind = "action"
-	FollowNote   FollowKind = "note"
-	FollowError  FollowKind = "error"
-	FollowResult FollowKind = "result"
-	FollowBeat   FollowKind = "beat"
+	FollowStdout  FollowKind = "stdout"
+	FollowStderr  FollowKind = "stderr"
+	FollowDropped FollowKind = "dropped"
+	FollowAction  FollowKind = "action"
+	FollowNote    FollowKind = "note"
+	FollowError   FollowKind = "error"
+	FollowResult  FollowKind = "result"
+	FollowBeat    FollowKind = "beat"
 )
+
+// DroppedOutput are bytes of a stream that a follower gets to hear of instead.
+type DroppedOutput struct {
+	Stream string `json:"stream"` // "stdout" or "stderr"
+	Dropped
+}
 
 // Problem is an error answer (RFC 9457), with Content-Type ProblemType.
 type Problem struct {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -367,6 +368,12 @@ func (f *follower) stream(ctx context.Context, open func(context.Context) (*clie
 			err = f.put(f.stdout, e)
 		case longstop.FollowStderr:
 			err = f.put(f.stderr, e)
+		case longstop.FollowDropped:
+			var gap longstop.DroppedOutput
+			if err := json.Unmarshal(e.Data, &gap); err != nil {
+				return fmt.Errorf("%w: a range that cannot be read: %w", client.ErrGone, err)
+			}
+			f.skip(ctx, gap)
 		case longstop.FollowNote:
 			f.report(ctx, happening{note: string(e.Data)})
 		case longstop.FollowAction:
@@ -382,6 +389,16 @@ func (f *follower) stream(ctx context.Context, open func(context.Context) (*clie
 			return ctx.Err()
 		}
 	}
+}
+
+// skip goes on behind bytes that the host did not keep, and says so.
+func (f *follower) skip(ctx context.Context, gap longstop.DroppedOutput) {
+	to := map[string]*sink{"stdout": f.stdout, "stderr": f.stderr}[gap.Stream]
+	if to == nil || to.next.Load() >= gap.To {
+		return
+	}
+	to.next.Store(gap.To)
+	f.report(ctx, happening{note: notKept(gap.Stream, gap.Dropped)})
 }
 
 // put writes output where it belongs. Offsets say what was written already and what never came.

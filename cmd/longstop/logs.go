@@ -71,15 +71,20 @@ func (a *app) logs(ctx context.Context, args []string, stream string, offset int
 		if n == 0 && !action.Settled() {
 			a.talk.note("%s has written nothing to %s yet", action.ID, stream)
 		}
-		a.tellDropped(&action)
+		if now, err := gateway.Action(ctx, string(action.ID)); err == nil {
+			action = now
+		}
+		a.tellDropped(&action, stream, offset)
 		return nil
 	})
 }
 
-// tellDropped says of output that was shown that it is not all of it.
-func (a *app) tellDropped(action *longstop.Action) {
-	if lost := dropped(action.Output); lost != "" {
-		a.talk.note("%s: %s", action.ID, lost)
+// tellDropped says of a stream that was shown from an offset on which bytes of it there are not.
+func (a *app) tellDropped(action *longstop.Action, stream string, offset int64) {
+	for _, d := range action.Output.DroppedOf(stream) {
+		if d.From = max(d.From, offset); d.From < d.To {
+			a.talk.note("%s: %s", action.ID, notKept(stream, d))
+		}
 	}
 }
 
@@ -102,12 +107,9 @@ func (a *app) logsFollow(ctx context.Context, id, stream string, offset int64) e
 		f.stderr = newSink(a.out, offset)
 	}
 	f.open = f.again()
-	ended, err := f.follow(ctx)
+	_, err = f.follow(ctx)
 	if gone := (*givenUp)(nil); errors.As(err, &gone) {
 		return nil
-	}
-	if err == nil {
-		a.tellDropped(ended)
 	}
 	return err
 }

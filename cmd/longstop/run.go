@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -33,6 +34,7 @@ type runFlags struct {
 	leftover, effect, owner   string
 	key, cwd, session, reason string
 	env, limits               []string
+	outputMax                 string
 }
 
 func (a *app) runVerb() *cobra.Command {
@@ -101,6 +103,7 @@ func (f *runFlags) define(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.strict, "strict-shell", false, "run the script with -e, and pipefail where the host's shell has it")
 	flags.BoolVar(&f.channel, "own-channel", false, "an SSH channel for this action alone, with its own exit status")
 	flags.StringArrayVar(&f.limits, "limit", nil, "NAME=N: open_files, processes, cpu_s or file_bytes; repeatable")
+	flags.StringVar(&f.outputMax, "output-max", "", "how much of each output stream the host keeps: beginning and end, half of it each\n(64K, 10M, 2G; 0: all of it; default 1G)")
 	flags.StringVar(&f.owner, "owner", "", "who owns the run on the host: auto or runner (default auto)")
 	flags.StringVar(&f.session, "session", "", "the session that the action belongs to")
 	flags.StringVar(&f.reason, "reason", "", "why, for those who read the journal")
@@ -154,6 +157,9 @@ func (f *runFlags) request(c *cobra.Command, args []string) (host string, r long
 	}
 	if err == nil {
 		r.Limits, err = limits(f.limits)
+	}
+	if err == nil && c.Flags().Changed("output-max") {
+		r.OutputMax, err = size("--output-max", f.outputMax)
 	}
 	return host, r, err
 }
@@ -259,6 +265,19 @@ func oneOf[S ~string](flag, text string, words ...S) (S, error) {
 		names[i] = string(w)
 	}
 	return "", usage("one of "+strings.Join(names, ", "), "%s %s is not known", flag, plain(text))
+}
+
+// size reads a number of bytes, with K, M, G or T for powers of 1024.
+func size(flag, text string) (*int64, error) {
+	digits := strings.TrimRight(text, "KMGTkmgtiB")
+	unit := strings.TrimSuffix(strings.TrimSuffix(strings.ToUpper(text[len(digits):]), "B"), "I")
+	shift, known := map[string]int{"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[unit]
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || !known || n < 0 || n > math.MaxInt64>>shift {
+		return nil, usage("as in "+flag+" 10M", "%s %s is no size", flag, plain(text))
+	}
+	n <<= shift
+	return &n, nil
 }
 
 func limits(list []string) (*longstop.Limits, error) {

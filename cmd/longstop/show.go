@@ -350,7 +350,7 @@ func outputWords(o *longstop.Output) []string {
 		parts = []string{fmt.Sprintf("%s bytes, both streams in one", number(o.StdoutBytes))}
 	}
 	if o.DroppedBytes > 0 {
-		parts = append(parts, fmt.Sprintf("! %s bytes lost on the host %s", number(o.DroppedBytes), plain(o.DropReason)))
+		parts = append(parts, fmt.Sprintf("! %s bytes not kept on the host%s", number(o.DroppedBytes), whyDropped(o.DropReason)))
 	}
 	if o.AfterEnd {
 		parts = append(parts, "may still grow")

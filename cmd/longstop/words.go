@@ -219,11 +219,24 @@ func dropped(out longstop.Output) string {
 	if out.DroppedBytes == 0 {
 		return ""
 	}
-	lost := number(out.DroppedBytes) + " bytes of output were lost on the host"
-	if out.DropReason != "" {
-		lost += " (" + plain(out.DropReason) + ")"
+	return number(out.DroppedBytes) + " bytes of output were not kept on the host" + whyDropped(out.DropReason)
+}
+
+// notKept says which bytes of a stream the host did not keep, and why.
+func notKept(stream string, d longstop.Dropped) string {
+	return plain(stream) + ": bytes " + number(d.From) + " to " + number(d.To) + " were not kept on the host" + whyDropped(d.Reason)
+}
+
+func whyDropped(reason string) string {
+	switch reason {
+	case "":
+		return ""
+	case longstop.DroppedOverMax:
+		return " (there were more than --output-max)"
+	case "ENOSPC", "EDQUOT":
+		return " (its disk was full: " + reason + ")"
 	}
-	return lost
+	return " (" + plain(reason) + ")"
 }
 
 // verdict is the outcome in a word or two.

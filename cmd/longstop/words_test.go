@@ -80,7 +80,7 @@ func moments() []struct {
 		{"running", []edit{running}},
 		{"succeeded", []edit{ended(0)}},
 		{"failed", []edit{ended(2), func(a *longstop.Action) {
-			a.Output = longstop.Output{StdoutBytes: 10321, StderrBytes: 4, DroppedBytes: 2000000, DropReason: "ENOSPC", Stream: longstop.StreamComplete}
+			a.Output = longstop.Output{StdoutBytes: 10321, StderrBytes: 4, DroppedBytes: 2000000, DropReason: "ENOSPC", StdoutDropped: []longstop.Dropped{{From: 10000, To: 2010000, Reason: "ENOSPC"}}, Stream: longstop.StreamComplete}
 		}}},
 		{"killed by a signal", []edit{ended(1), func(a *longstop.Action) { a.Workload.Result = &longstop.Result{Signal: "SEGV"} }}},
 		{"lingering", []edit{running, func(a *longstop.Action) {

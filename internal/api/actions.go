@@ -230,7 +230,7 @@ func (o *outputAnswer) more(ctx context.Context) error {
 		o.w.Header().Set("Content-Type", "application/octet-stream")
 		o.w.Header().Set("Longstop-Offset", strconv.FormatInt(answer.Offset, 10))
 	}
-	if err := o.write(answer); err != nil || len(answer.Data) < block || o.noFlow {
+	if err := o.write(answer); err != nil || !answer.More() || o.noFlow {
 		return err
 	}
 	begun := o.offset
@@ -248,7 +248,7 @@ func (o *outputAnswer) write(answer wire.OutputAnswer) error {
 		return io.EOF
 	}
 	http.NewResponseController(o.w).Flush()
-	o.offset = answer.Offset + int64(len(answer.Data))
+	o.offset = answer.Next()
 	if answer.End || !o.follow && o.offset >= answer.Total {
 		return io.EOF
 	}

@@ -91,19 +91,26 @@ func (p *pump) final() bool {
 // does not is asked again from the same byte while the run may go on. Once the run is known to be
 // final, the output that cannot be read is left for `logs`, and said.
 func (f *follower) carry(id string, p *pump) {
-	defer p.stop()
-	ahead := &readAhead{f: f, id: id, p: p}
+	ended := false
+	defer func() {
+		p.stop()
+		if !ended {
+			f.server.hearEnd(id, p)
+		}
+	}()
+	ahead := &readAhead{f: f, id: id, p: p, size: block}
 	defer ahead.drop()
 	offset, retry, mayFlow := p.offset, pause{}, true
 	for {
-		if ahead.whole && mayFlow {
+		if ahead.more && mayFlow {
 			reached, err := f.flow(id, p, offset)
-			if p.ctx.Err() != nil || reached.End || p.reached(reached.Offset) {
+			ended = reached.End
+			if p.ctx.Err() != nil || p.reached(reached.Offset) || ended {
 				return
 			}
 			// What was wrong is told by who asks again from there, if it still is.
 			mayFlow = err == nil || reached.Offset > offset
-			offset, ahead.whole = reached.Offset, false
+			offset, ahead.more = reached.Offset, false
 		}
 		answer, err := ahead.read(offset)
 		if p.ctx.Err() != nil {
@@ -121,21 +128,45 @@ func (f *follower) carry(id string, p *pump) {
 			return
 		}
 		retry = pause{}
-		if len(answer.Data) > 0 {
-			f.send(p.kind, answer.Offset, answer.Data, false)
-			offset = answer.Offset + int64(len(answer.Data))
-		}
-		if p.reached(offset) || answer.End {
+		f.output(p.kind, answer)
+		offset, ended = answer.Next(), answer.End
+		if p.reached(offset) || ended {
 			return
 		}
 	}
 }
 
+// output sends what an answer has of a stream.
+func (f *follower) output(kind longstop.FollowKind, answer wire.OutputAnswer) {
+	for _, d := range answer.Dropped {
+		f.json(longstop.FollowDropped, longstop.DroppedOutput{Stream: string(kind), Dropped: d}, false)
+	}
+	if len(answer.Data) > 0 {
+		f.send(kind, answer.Offset, answer.Data, false)
+	}
+}
+
+// hearEnd lets the gateway hear from the host that a stream which was carried to its end, by what the
+// action says, is over: only then has somebody read it. The follower does not wait for that.
+func (s *Server) hearEnd(id string, p *pump) {
+	p.mu.Lock()
+	offset, whole := p.offset, p.total > 0 && p.offset >= p.total
+	p.mu.Unlock()
+	if !whole || s.stopping.Err() != nil {
+		return
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(s.stopping, longPoll)
+		defer cancel()
+		s.gateway.Output(ctx, id, string(p.kind), offset, 1, longPoll)
+	}()
+}
+
 // flow sends the stream as long as the host has much of it.
 func (f *follower) flow(id string, p *pump, offset int64) (wire.OutputAnswer, error) {
 	return f.server.gateway.Flow(p.ctx, id, string(p.kind), offset, func(answer wire.OutputAnswer) error {
-		f.send(p.kind, answer.Offset, answer.Data, false)
-		p.reached(answer.Offset + int64(len(answer.Data)))
+		f.output(p.kind, answer)
+		p.reached(answer.Next())
 		return p.ctx.Err()
 	})
 }
@@ -145,15 +176,16 @@ const (
 	inWork = 3       // blocks of a stream that are asked for at once, while it is read in whole ones
 )
 
-// readAhead asks for the blocks behind the one that is waited for, as long as blocks come whole: host,
-// link and gateway then work at the same time. What was asked for ahead of a short block is dropped: the
-// stream's next byte comes first.
+// readAhead asks for the blocks behind the one that is waited for, as long as there is more than one block
+// holds: host, link and gateway then work at the same time. What was asked for ahead of a short block is
+// dropped: the stream's next byte comes first. Over a slow link the gateway gives less than was asked for.
 type readAhead struct {
 	f     *follower
 	id    string
 	p     *pump
 	queue []*fetch // of neighbouring offsets
-	whole bool     // the last block was
+	more  bool     // there was more than the last block held
+	size  int      // of a block
 }
 
 // fetch is one block that is being asked for.
@@ -169,18 +201,22 @@ func (r *readAhead) read(offset int64) (wire.OutputAnswer, error) {
 	if len(r.queue) > 0 && r.queue[0].offset != offset {
 		r.drop()
 	}
-	next := offset + int64(len(r.queue))*block
-	for len(r.queue) == 0 || r.whole && len(r.queue) < inWork {
+	next := offset + int64(len(r.queue)*r.size)
+	for len(r.queue) == 0 || r.more && len(r.queue) < inWork {
 		r.queue = append(r.queue, r.ask(next))
-		next += block
+		next += int64(r.size)
 	}
 	first := r.queue[0]
 	<-first.done
 	first.stop()
 	r.queue = r.queue[1:]
-	r.whole = first.err == nil && len(first.answer.Data) == block && !first.answer.End
-	if !r.whole {
+	got := len(first.answer.Data)
+	r.more = first.err == nil && first.answer.More()
+	if !r.more || got != r.size {
 		r.drop()
+	}
+	if r.more && got >= block/64 {
+		r.size = got
 	}
 	return first.answer, first.err
 }
@@ -190,7 +226,7 @@ func (r *readAhead) ask(offset int64) *fetch {
 	one := &fetch{offset: offset, stop: stop, done: make(chan struct{})}
 	go func() {
 		defer close(one.done)
-		one.answer, one.err = r.f.server.gateway.Output(ctx, r.id, string(r.p.kind), offset, block, longPoll)
+		one.answer, one.err = r.f.server.gateway.Output(ctx, r.id, string(r.p.kind), offset, r.size, longPoll)
 	}()
 	return one
 }

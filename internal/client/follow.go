@@ -118,7 +118,7 @@ func (f *Follow) Next() (Event, error) {
 			return Event{}, fmt.Errorf("%w: %w", ErrGone, err)
 		}
 		switch e.Kind {
-		case longstop.FollowStdout, longstop.FollowStderr, longstop.FollowAction, longstop.FollowNote, longstop.FollowResult, longstop.FollowBeat:
+		case longstop.FollowStdout, longstop.FollowStderr, longstop.FollowDropped, longstop.FollowAction, longstop.FollowNote, longstop.FollowResult, longstop.FollowBeat:
 			return e, nil
 		case longstop.FollowError:
 			problem := new(longstop.Error)

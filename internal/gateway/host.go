@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/longstop/longstop"
@@ -44,6 +45,8 @@ type host struct {
 	used    time.Time               // when a caller last needed the channel
 	alien   map[longstop.RunID]bool // unclaimed runs that were journalled
 	chores  chores
+
+	outputMost atomic.Int64 // bytes of output to ask for at once; 0: maxOutput
 }
 
 // run is an unresolved action and what the loops need to know about it beside its facts.

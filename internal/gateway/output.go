@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/longstop/longstop"
@@ -55,13 +54,15 @@ func (r *outputReader) read(ctx context.Context) (wire.OutputAnswer, error) {
 		left := time.Until(r.until)
 		switch {
 		case err == nil:
-			if len(answer.Data) > 0 || answer.End || left <= 0 {
+			if len(answer.Data) > 0 || len(answer.Dropped) > 0 || answer.End || left <= 0 {
 				r.h.haveRead(r.a.RunID, r.stream, answer)
 				return answer, nil
 			}
 			continue
 		case ctx.Err() != nil:
 			return answer, ctx.Err()
+		case longstop.CodeOf(err) == longstop.CodeTimeout && r.halve():
+			continue
 		case !goneQuiet(err) || left <= 0:
 			return answer, err
 		}
@@ -77,6 +78,7 @@ func (r *outputReader) read(ctx context.Context) (wire.OutputAnswer, error) {
 // once asks once, over the present channel or a new one.
 func (r *outputReader) once(ctx context.Context) (answer wire.OutputAnswer, err error) {
 	ask := r.ask
+	ask.Max = min(ask.Max, r.h.mostOutput())
 	ask.WaitMS = max(min(time.Until(r.until), pollWithin), 0).Milliseconds()
 	got, err := r.h.inquire(ctx, wire.VerbOutput, ask, pollWithin+answerWithin)
 	if err != nil {
@@ -86,11 +88,32 @@ func (r *outputReader) once(ctx context.Context) (answer wire.OutputAnswer, err 
 		return answer, err
 	}
 	answer.Data = got.Data
-	if answer.Offset != ask.Offset {
-		return answer, &longstop.Error{Code: longstop.CodeBadAnswer,
-			Message: fmt.Sprintf("%s gave bytes from %d of %s, asked were those from %d", r.h.name, answer.Offset, r.stream, ask.Offset)}
+	if err := answer.Follows(ask.Offset); err != nil {
+		return answer, &longstop.Error{Code: longstop.CodeBadAnswer, Message: r.h.name + " gave other bytes of " + r.stream + " than were asked for", Err: err}
 	}
 	return answer, nil
+}
+
+// leastOutput is what is asked for at once of a host behind a link that takes longest.
+const leastOutput = 16 << 10
+
+// halve asks for half as much at once from now on, of this host: over a slow link a block takes longer than
+// its answer may. It reports whether that can help.
+func (r *outputReader) halve() bool {
+	most := min(r.h.mostOutput(), r.ask.Max)
+	if most <= leastOutput {
+		return false
+	}
+	r.h.outputMost.Store(int64(max(most/2, leastOutput)))
+	return true
+}
+
+// mostOutput is how much of a stream is asked for at once.
+func (h *host) mostOutput() int {
+	if most := h.outputMost.Load(); most > 0 {
+		return int(most)
+	}
+	return maxOutput
 }
 
 // goneQuiet reports whether an error is the connection's, so that asking again may help.

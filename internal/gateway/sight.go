@@ -43,6 +43,10 @@ func (h *host) overlay(a *longstop.Action) {
 	}
 	a.Output.StdoutBytes = max(a.Output.StdoutBytes, r.output.StdoutBytes)
 	a.Output.StderrBytes = max(a.Output.StderrBytes, r.output.StderrBytes)
+	if seen := r.output; seen.DroppedBytes > a.Output.DroppedBytes {
+		a.Output.DroppedBytes, a.Output.DropReason = seen.DroppedBytes, seen.DropReason
+		a.Output.StdoutDropped, a.Output.StderrDropped = seen.StdoutDropped, seen.StderrDropped
+	}
 	r.lease.overlay(a)
 }
 

@@ -206,6 +206,12 @@ type OutputAnswer struct {
 	End     bool               `json:"end,omitempty"`
 }
 
+// Next is the offset of the byte behind those of the answer.
+func (a OutputAnswer) Next() int64 { return a.Offset + int64(len(a.Data)) }
+
+// More reports whether the host had more of the stream than fitted into the answer.
+func (a OutputAnswer) More() bool { return !a.End && a.Next() < a.Total }
+
 // Follows says what is wrong with an answer to somebody who has reached an offset; nil: nothing.
 func (a OutputAnswer) Follows(offset int64) error {
 	next := offset
