@@ -221,10 +221,14 @@ func (f *Folder) reindex() error {
 		if err != nil || !exists(f.claims, name) {
 			continue
 		}
-		if claim, err := f.claim(name); err == nil {
-			f.final(claim)
+		over := exists(f.runs, name+"/final") && logged[id] // as nearly all are: no need to read them
+		if !over {
+			if claim, err := f.claim(name); err == nil {
+				f.final(claim)
+			}
+			over = exists(f.runs, name+"/final") && logged[id]
 		}
-		if (exists(f.runs, name+"/final") && logged[id]) || !f.claimed(id) {
+		if over || !f.claimed(id) {
 			unlink(f.unresolved, name)
 			continue
 		}
