@@ -16,9 +16,17 @@ type RunRequest struct {
 	Request   Request           `json:"request"`
 	EnvValues map[string][]byte `json:"env_values,omitempty"` // never kept; Request.Env is made from its keys
 	StdinID   string            `json:"stdin_id,omitempty"`   // from POST /api/v1/stdin
+	Terminal  *Terminal         `json:"terminal,omitempty"`   // what a PTY is to be like; never kept
 	Key       string            `json:"idempotency_key,omitempty"`
 	SessionID SessionID         `json:"session_id,omitempty"`
 	By        Requester         `json:"requested_by,omitzero"` // name and via; the kind is decided by the gateway
+}
+
+// Terminal is what a run's PTY is like. Zero: 80 columns and 24 rows, and a TERM of "dumb".
+type Terminal struct {
+	Rows    int    `json:"rows,omitempty"`
+	Columns int    `json:"columns,omitempty"`
+	Term    string `json:"term,omitempty"` // TERM of the work's environment
 }
 
 // Stdin is the answer of POST /api/v1/stdin, whose body is the bytes.

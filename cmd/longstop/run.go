@@ -28,7 +28,7 @@ const maxScript = 8 << 20
 // runFlags are what `longstop run` was told, before it is made a request.
 type runFlags struct {
 	script, scriptFile        string
-	noWait, stdin             bool
+	noWait, stdin, pty        bool
 	detached, strict, channel bool
 	lease, deadline, grace    time.Duration
 	leftover, effect, owner   string
@@ -100,6 +100,7 @@ func (f *runFlags) define(flags *pflag.FlagSet) {
 	flags.StringVar(&f.cwd, "cwd", "", "absolute directory on the host (default the login's home)")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE, or NAME to take its value from here; repeatable. Values are never kept")
 	flags.BoolVar(&f.stdin, "stdin", false, "send standard input (it is read to its end first); without it the run's is empty")
+	flags.BoolVar(&f.pty, "pty", false, "a terminal for the run's output, both streams in one; nobody types there: what reads it finds its end")
 	flags.BoolVar(&f.strict, "strict-shell", false, "run the script with -e, and pipefail where the host's shell has it")
 	flags.BoolVar(&f.channel, "own-channel", false, "an SSH channel for this action alone, with its own exit status")
 	flags.StringArrayVar(&f.limits, "limit", nil, "NAME=N: open_files, processes, cpu_s or file_bytes; repeatable")
@@ -147,6 +148,7 @@ func (f *runFlags) request(c *cobra.Command, args []string) (host string, r long
 	if c.Flags().Changed("grace") {
 		r.GraceS = max(r.GraceS, 0.001) // 0 would take the default; one millisecond is as good as none
 	}
+	r.PTY = f.pty
 	r.Cwd, r.StrictShell, r.OwnChannel, r.Reason = f.cwd, f.strict, f.channel, f.reason
 	r.Leftover, err = oneOf("--leftover", f.leftover, longstop.LeftoverWait, longstop.LeftoverKill, longstop.LeftoverRelease)
 	if err == nil {
@@ -352,6 +354,9 @@ func (a *app) run(ctx context.Context, host string, r longstop.Request, flags *r
 			return err
 		}
 		ask.StdinID = stdin.ID
+	}
+	if r.PTY {
+		ask.Terminal = terminalHere(a.out, a.talk.file)
 	}
 	f := &follower{app: a, client: gateway, cancels: true}
 	if !a.json && !flags.noWait {

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/longstop/longstop"
 )
 
 // talk is stderr: lines for people, dim on a terminal, plain in a pipe, gone with --quiet. Errors
@@ -70,6 +72,16 @@ func (t *talk) wrote(data []byte) {
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
+}
+
+// terminalHere is what a run's terminal is to be like: the first of the files that is one, or unknown.
+func terminalHere(files ...*os.File) *longstop.Terminal {
+	for _, f := range files {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Row > 0 && size.Col > 0 {
+			return &longstop.Terminal{Rows: int(size.Row), Columns: int(size.Col), Term: os.Getenv("TERM")}
+		}
+	}
+	return &longstop.Terminal{}
 }
 
 // width is how many columns a terminal has; 0 where f is none, and nothing is to be cut.

@@ -119,6 +119,10 @@ func appendRunRequest(b []byte, v *longstop.RunRequest) []byte {
 		b = append(b, `,"stdin_id":`...)
 		b = appendString(b, string(v.StdinID))
 	}
+	if v.Terminal != nil {
+		b = append(b, `,"terminal":`...)
+		b = appendTerminal(b, v.Terminal)
+	}
 	if v.Key != "" {
 		b = append(b, `,"idempotency_key":`...)
 		b = appendString(b, string(v.Key))
@@ -702,6 +706,23 @@ func appendRemoval(b []byte, v *longstop.Removal) []byte {
 	b = appendTime(b, v.At)
 	b = append(b, `,"because":`...)
 	b = appendString(b, string(v.Because))
+	return end(b, start)
+}
+
+func appendTerminal(b []byte, v *longstop.Terminal) []byte {
+	start := len(b)
+	if v.Rows != 0 {
+		b = append(b, `,"rows":`...)
+		b = strconv.AppendInt(b, int64(v.Rows), 10)
+	}
+	if v.Columns != 0 {
+		b = append(b, `,"columns":`...)
+		b = strconv.AppendInt(b, int64(v.Columns), 10)
+	}
+	if v.Term != "" {
+		b = append(b, `,"term":`...)
+		b = appendString(b, string(v.Term))
+	}
 	return end(b, start)
 }
 

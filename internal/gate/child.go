@@ -19,6 +19,7 @@ type child struct {
 	maxFD      uintptr
 	cgroup     uint64
 	inCgroup   bool
+	terminal   bool // files[1] is to be the session's
 	limits     []rlimit
 	paths      []candidate
 	command    uint32 // the text that names the command as it was given
@@ -85,7 +86,7 @@ func (c *child) fork() (pid uintptr, errno syscall.Errno) {
 
 // become is the child's life. It does not return.
 //
-//  1. A session of its own; descriptors 0 to 2; no others but the stream; its folder; every signal
+//  1. A session of its own, and its terminal; descriptors 0 to 2; no others but the stream; its folder; every signal
 //     as a new program has it.
 //  2. "Ready", and the wait for the byte.
 //  3. "Opened", the limits, and exec.
@@ -125,6 +126,11 @@ func (c *child) become() {
 func (c *child) settle() {
 	if _, _, errno := syscall.RawSyscall(unix.SYS_SETSID, 0, 0, 0); errno != 0 {
 		c.fail(stepGate, 0, errno)
+	}
+	if c.terminal {
+		if _, _, errno := syscall.RawSyscall(unix.SYS_IOCTL, c.files[1], unix.TIOCSCTTY, 0); errno != 0 {
+			c.fail(stepTerminal, 0, errno)
+		}
 	}
 	for to := range c.files {
 		if _, _, errno := syscall.RawSyscall(unix.SYS_DUP3, c.files[to], uintptr(to), 0); errno != 0 {

@@ -32,6 +32,8 @@ type Plan struct {
 	Files  [3]int // descriptors of this process that become 0, 1 and 2; all above 3
 	Limits []Limit
 	Cgroup int // descriptor of the cgroup it is born into, or -1
+	// Terminal says that 1 is a terminal: its session's own.
+	Terminal bool
 }
 
 // Limit is a resource limit of the work alone: the gate has its maker's until it executes.
@@ -73,13 +75,14 @@ const (
 	reportTexts = 16
 )
 
-var steps = [...]string{stepGate: "gate", stepChdir: "chdir", stepLimits: "limits", stepExec: "exec"}
+var steps = [...]string{stepGate: "gate", stepChdir: "chdir", stepLimits: "limits", stepExec: "exec", stepTerminal: "terminal"}
 
 const (
 	stepGate = iota
 	stepChdir
 	stepLimits
 	stepExec
+	stepTerminal
 )
 
 // NewReport makes a report's memory. Its descriptor is closed on exec, and so never the work's.
@@ -158,7 +161,7 @@ func compile(p Plan, page []byte) (c *child, keep any, err error) {
 		}
 		return append(all, 0)
 	}
-	c = &child{state: (*[4]uint32)(unsafe.Pointer(&page[0])), umask: uintptr(p.Umask), cgroup: uint64(p.Cgroup), inCgroup: p.Cgroup >= 0, maxFD: highest()}
+	c = &child{state: (*[4]uint32)(unsafe.Pointer(&page[0])), umask: uintptr(p.Umask), cgroup: uint64(p.Cgroup), inCgroup: p.Cgroup >= 0, terminal: p.Terminal, maxFD: highest()}
 	for i, fd := range p.Files {
 		c.files[i] = uintptr(fd)
 	}

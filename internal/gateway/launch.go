@@ -232,6 +232,7 @@ func (l *launching) intend(d *draft, ch *channel) error {
 	l.submit = wire.Submit{
 		RunID: d.RunID, ActionID: d.ID, SessionID: d.SessionID, Key: d.IdempotencyKey, EffectToken: d.EffectToken,
 		NotAfter: clock.now().Add(submitOpen), BootID: clock.bootID, Secret: l.secret, Request: d.Request, EnvValues: l.want.env,
+		Terminal: l.want.pty,
 	}
 	if d.Request.Lifetime == longstop.Leased {
 		l.submit.LeaseUntil = clock.now().Add(seconds(d.Request.LeaseS))

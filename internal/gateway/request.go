@@ -41,6 +41,7 @@ type asked struct {
 	envMACs map[string]string // what is kept of them: equal for equal values of this store, no more
 	key     string
 	session longstop.SessionID
+	pty     *longstop.Terminal
 	stdin   string // path of the spooled bytes, or empty
 }
 
@@ -50,7 +51,7 @@ func usage(format string, args ...any) error {
 
 // accept looks a request through and completes it, for a host as enrolled. It changes nothing.
 func (g *Gateway) accept(req longstop.RunRequest, host longstop.Host) (*asked, error) {
-	a := &asked{request: req.Request, env: req.EnvValues, key: req.Key, session: req.SessionID, envMACs: map[string]string{}}
+	a := &asked{request: req.Request, env: req.EnvValues, key: req.Key, session: req.SessionID, pty: req.Terminal, envMACs: map[string]string{}}
 	r := &a.request
 	r.Env = slices.Sorted(maps.Keys(req.EnvValues))
 	r.StdinBytes, r.StdinSHA256, r.Digest = 0, "", ""
@@ -58,6 +59,7 @@ func (g *Gateway) accept(req longstop.RunRequest, host longstop.Host) (*asked, e
 		func() error { return checkCommand(r) },
 		func() error { return checkEnv(a.env) },
 		func() error { return checkKinds(r, host) },
+		func() error { return checkTerminal(r, req.Terminal) },
 		func() error { return checkTimes(r) },
 		func() error { return checkNames(a) },
 		func() error { return checkSize(r, a.env) },
@@ -120,6 +122,22 @@ func checkCommand(r *longstop.Request) error {
 		return usage("strict shell is for a script (-c) alone")
 	case r.Cwd != "" && (!path.IsAbs(r.Cwd) || strings.IndexByte(r.Cwd, 0) >= 0):
 		return usage("the directory %q is not an absolute path", r.Cwd)
+	}
+	return nil
+}
+
+func checkTerminal(r *longstop.Request, t *longstop.Terminal) error {
+	switch {
+	case r.PTY && r.Leftover == longstop.LeftoverRelease:
+		return usage("what is released would lose its terminal when the main process ends: release runs without one")
+	case t == nil:
+		return nil
+	case !r.PTY:
+		return usage("a terminal is described, and none is asked for")
+	case t.Rows < 0 || t.Columns < 0 || t.Rows > math.MaxInt16 || t.Columns > math.MaxInt16:
+		return usage("a terminal of %d rows and %d columns", t.Rows, t.Columns)
+	case len(t.Term) > 100 || !printable(t.Term):
+		return usage("a TERM of %q", t.Term)
 	}
 	return nil
 }

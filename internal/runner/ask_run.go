@@ -52,8 +52,10 @@ func supported(sub wire.Submit) error {
 		what = "an owner of kind " + string(req.Owner) + " is not built yet"
 	case !offered(req.BoundaryMin):
 		what = "a boundary of at least " + string(req.BoundaryMin) + " was asked for, which cannot be had here: " + notOffered(req.BoundaryMin)
-	case req.PTY:
-		what = "a terminal (PTY) is not built yet"
+	case req.PTY && req.Leftover == longstop.LeftoverRelease:
+		what = "what is released would lose its terminal (PTY) when the main process ends"
+	case req.PTY && noTerminal() != nil:
+		what = "there can be no terminal (PTY) here: " + noTerminal().Error()
 	case req.Limits != nil && req.Limits.Processes > 0 && os.Geteuid() == 0:
 		what = "a limit on processes does not bind root"
 	case req.StrictShell && !shellHasPipefail():

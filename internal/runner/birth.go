@@ -152,7 +152,7 @@ const shell = "/bin/sh"
 // plan is what the gate becomes.
 func (o *owner) plan() (gate.Plan, *longstop.LaunchError) {
 	req := o.given.Submit.Request
-	p := gate.Plan{Env: workEnv(o.given, o.run), Dir: req.Cwd, Umask: o.given.Login.Umask, Cgroup: -1}
+	p := gate.Plan{Env: workEnv(o.given, o.run), Dir: req.Cwd, Umask: o.given.Login.Umask, Cgroup: -1, Terminal: req.PTY}
 	if req.Cwd == "" {
 		p.Dir = o.given.Login.Dir
 	}
@@ -201,9 +201,15 @@ func (o *owner) scriptArgv() ([]string, *longstop.LaunchError) {
 func (o *owner) descriptors() ([3]*os.File, *longstop.LaunchError) {
 	var files [3]*os.File
 	var err error
-	if o.given.Submit.Request.StdinBytes > 0 {
+	switch req := o.given.Submit.Request; {
+	case req.StdinBytes > 0:
 		files[0], err = o.run.File("stdin", unix.O_RDONLY)
-	} else {
+	case req.PTY:
+		var fd int
+		if fd, err = unix.FcntlInt(uintptr(o.inputs[0]), unix.F_DUPFD_CLOEXEC, 4); err == nil {
+			files[0] = os.NewFile(uintptr(fd), "terminal")
+		}
+	default:
 		files[0], err = os.Open(os.DevNull)
 	}
 	if err != nil {

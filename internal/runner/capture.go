@@ -33,7 +33,7 @@ func newCapture(run *record.Run, pipes [2]int, said longstop.Output) (*capture, 
 			unix.Close(pipes[i])
 			break
 		}
-		s := &stream{name: name, pipe: os.NewFile(uintptr(pipes[i]), name), idle: make(chan struct{}), plain: said.Merged,
+		s := &stream{name: name, pipe: os.NewFile(uintptr(pipes[i]), name), idle: make(chan struct{}), terminal: said.Merged, plain: said.Merged,
 			keeping: keeping{run: run, name: name, at: said.BytesOf(name), dropped: said.DroppedOf(name)}}
 		s.bound(said.MaxBytes)
 		if err := s.open(); err != nil {
@@ -95,12 +95,13 @@ func (c *capture) end() longstop.Output {
 
 // stream is one of the two.
 type stream struct {
-	name  string
-	pipe  *os.File
-	idle  chan struct{}
-	plain bool // splice(2) does not work here: copy
-	wide  bool // the pipe has been given more room
-	ended bool // the last writer closed it; for the pump, then for end
+	name     string
+	pipe     *os.File
+	idle     chan struct{}
+	terminal bool
+	plain    bool // splice(2) does not work here: copy
+	wide     bool // the pipe has been given more room
+	ended    bool // the last writer closed it; for the pump, then for end
 	keeping
 }
 
@@ -206,6 +207,17 @@ func (s *stream) end() bool {
 }
 
 func (s *stream) drain(pipe int) {
+	if s.terminal { // whose buffers do not tell how much is in them
+		for left := int64(1 << 20); left > 0; {
+			n, err := s.move(pipe, int(left))
+			if err != nil || n == 0 {
+				s.ended = err == nil
+				return
+			}
+			left -= n
+		}
+		return
+	}
 	waiting, err := unix.IoctlGetInt(pipe, unix.TIOCINQ)
 	for left := int64(waiting); err == nil; {
 		most := left

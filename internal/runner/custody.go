@@ -155,6 +155,7 @@ func (c *custody) sawEnd(exit boundary.Exit) {
 	}
 	c.mainEnded = true
 	endMain(m, exit)
+	c.hungUp()
 	// On record while the process is still a zombie: if the owner dies between reaping it and the
 	// next record, its status must not be lost with it. In the page cache is safe enough for that.
 	c.write(false)

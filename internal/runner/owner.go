@@ -401,6 +401,11 @@ func workEnv(given assignment, run *record.Run) []string {
 	for name, value := range sub.EnvValues {
 		add(name, string(value))
 	}
+	if t := sub.Terminal; t != nil && t.Term != "" {
+		add("TERM", t.Term)
+	} else if sub.Request.PTY {
+		add("TERM", defaultTerm)
+	}
 	for _, entry := range given.Login.Environ {
 		if name, value, ok := strings.Cut(string(entry), "="); ok && name != "" {
 			add(name, value)

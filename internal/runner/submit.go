@@ -186,14 +186,13 @@ func (k *keeper) begin(w *ward, sub wire.Submit, from login) (reply, error) {
 // assign makes a run's pipes and gives it to an owner that stands by. From then on the keeper is
 // there to inherit it; an owner that is dead by now leaves a run of which nothing ran.
 func (k *keeper) assign(w *ward, sub wire.Submit, from login) error {
-	var inputs [2]int
-	for i := range inputs {
-		read, write, err := outputPipe()
-		if err != nil {
-			return err
-		}
-		w.outputs[i], inputs[i] = read, write
-		defer unix.Close(write)
+	outputs, inputs, err := outputEnds(sub.Request, sub.Terminal)
+	if err != nil {
+		return err
+	}
+	w.outputs = outputs
+	for _, fd := range inputs {
+		defer unix.Close(fd)
 	}
 	report, err := gate.NewReport()
 	if err != nil {

@@ -98,6 +98,7 @@ type Submit struct {
 	EffectToken string             `json:"effect_token,omitempty"`
 	Request     longstop.Request   `json:"request"`
 	EnvValues   map[string][]byte  `json:"env_values,omitempty"`
+	Terminal    *longstop.Terminal `json:"terminal,omitempty"` // of a request with PTY
 	// BootID is the boot that NotAfter belongs to; another boot refuses the submit as expired.
 	BootID string `json:"boot_id"`
 	// LeaseUntil is the first lease's end on the host's boot clock; leased runs only.
