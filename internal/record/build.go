@@ -3,7 +3,6 @@ package record
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -14,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/longstop/longstop"
-	"github.com/longstop/longstop/internal/fault"
 	"github.com/longstop/longstop/internal/wire"
 )
 
@@ -51,17 +49,12 @@ func (f *Folder) Build(sub wire.Submit) (*Run, error) {
 	if len(head) > headSize {
 		return nil, &longstop.Error{Code: longstop.CodeUsage, Message: "the request's ids and digest do not fit into a claim"}
 	}
+	run := &Run{f: f, id: sub.RunID, claim: claim}
 	fresh := !exists(f.runs, string(sub.RunID))
-	if err := makeDir(f.runs, string(sub.RunID)); err != nil {
-		return nil, err
-	}
-	dir, err := openDir(f.runs, string(sub.RunID))
-	if err != nil {
-		return nil, err
-	}
-	run := &Run{f: f, id: sub.RunID, dir: dir, claim: claim, built: "record." + randomName()}
-	if err := f.fill(run, sub, head); err != nil {
-		unlink(dir, run.built)
+	if err := f.furnished(run, sub, head, fresh); err != nil {
+		if run.dir != nil {
+			unlink(run.dir, run.built)
+		}
 		if fresh && !exists(f.claims, string(sub.RunID)) {
 			f.removeRun(sub.RunID)
 		}
@@ -71,38 +64,29 @@ func (f *Folder) Build(sub wire.Submit) (*Run, error) {
 	return run, nil
 }
 
-func (f *Folder) fill(run *Run, sub wire.Submit, head []byte) error {
-	if err := f.takeSpool(run, sub); err != nil {
-		return err
+// furnished gives a run its folder, and fills it.
+func (f *Folder) furnished(run *Run, sub wire.Submit, head []byte, fresh bool) (err error) {
+	var requestName string
+	if fresh && f.moveIn(run.id) {
+		run.built, requestName = roomRecord, roomRequest
+		run.dir, err = openDir(f.runs, string(run.id))
+	} else {
+		random := randomName()
+		run.built, requestName = "record."+random, "request."+random
+		if err := makeDir(f.runs, string(run.id)); err != nil {
+			return err
+		}
+		if run.dir, err = openDir(f.runs, string(run.id)); err == nil {
+			err = run.furnish(run.built, requestName)
+		}
+		if err == nil {
+			err = f.reserveLog()
+		}
 	}
-	request, err := json.Marshal(requestOf(sub))
 	if err != nil {
 		return err
 	}
-	if err := run.writeOnce("request", request); err != nil {
-		return err
-	}
-	if err := run.reserve(); err != nil {
-		return err
-	}
-	if err := f.reserveLog(); err != nil {
-		return err
-	}
-	fault.At("record.build.filled")
-	// Zeroes written, not holes: each record finds its blocks there, and needs no space. Slot 0 holds
-	// an empty record with sequence 0, so that none yet is not the same as damaged.
-	room := make([]byte, fileSize)
-	copy(room, head)
-	copy(room[headSize:], seal(kindRecord, 0, nil))
-	file, err := openAt(run.dir, run.built, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
-	if err != nil {
-		return writeError(run.dir.Name(), err)
-	}
-	defer file.Close()
-	if _, err := file.Write(room); err != nil {
-		return writeError(file.Name(), err)
-	}
-	return nil
+	return f.fill(run, sub, head, requestName)
 }
 
 // reserve makes the final record's room, and the two names that it needs (see nameFinal), if they are
@@ -193,25 +177,6 @@ func checkSubmit(sub wire.Submit) error {
 	}
 	if sub.Key == "" || sub.Request.Digest == "" {
 		return &longstop.Error{Code: longstop.CodeUsage, Message: "a submit needs an idempotency key and its request's digest"}
-	}
-	return nil
-}
-
-// writeOnce writes a file of the run, whole under its name or not at all; one that is there stays.
-func (r *Run) writeOnce(name string, data []byte) error {
-	temporary := name + "." + randomName()
-	file, err := openAt(r.dir, temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
-	if err != nil {
-		return writeError(r.dir.Name(), err)
-	}
-	defer file.Close()
-	if _, err := file.Write(data); err != nil {
-		unlink(r.dir, temporary)
-		return writeError(file.Name(), err)
-	}
-	if err := unix.Renameat(int(r.dir.Fd()), temporary, int(r.dir.Fd()), name); err != nil {
-		unlink(r.dir, temporary)
-		return writeError(file.Name(), err)
 	}
 	return nil
 }

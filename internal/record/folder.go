@@ -31,6 +31,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -45,6 +46,9 @@ type Folder struct {
 	bootID string
 
 	root, claims, runs, unresolved, tombs, spool *os.File
+
+	roomMu sync.Mutex
+	room   string // in spool, made ahead for the next run
 
 	flushes atomic.Int64
 	// flushing, in tests, is told of every file and folder just before and just after its flush.

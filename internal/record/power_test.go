@@ -259,10 +259,23 @@ func (o *outages) fail(where string) {
 // TestPowerLoss fails the power before and after every flush of a run's life, and after each step.
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
+	for name, ahead := range map[string]bool{"folder made for it": false, "folder made ahead": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			losePower(t, ahead)
+		})
+	}
+}
+
+func losePower(t *testing.T, ahead bool) {
 	f := folder(t)
 	sub := submission("k")
 	s := &story{key: "k", id: sub.RunID, written: map[string]bool{}}
 	o := newOutages(t, f, s)
+	if ahead {
+		must(t, f.Prepare())
+		o.fail("after Prepare")
+	}
 	run, err := f.Build(sub)
 	must(t, err)
 	o.fail("after Build")

@@ -18,7 +18,7 @@ const unclaimedAge = 24 * time.Hour
 // goneName begins the name, in spool, of the folder of a run that is being removed.
 const goneName = "gone."
 
-// SweepSpool removes standard input that no submit took within a day, and what is left of runs that
+// SweepSpool removes what no submit took within a day, standard input and rooms, and what is left of runs that
 // were being removed.
 func (f *Folder) SweepSpool(now time.Time) {
 	spools, _ := names(f.spool)
@@ -27,7 +27,7 @@ func (f *Folder) SweepSpool(now time.Time) {
 		case strings.HasPrefix(name, goneName):
 			removeAll(f.spool, name)
 		case unclaimed(f.spool, name, now):
-			unlink(f.spool, name)
+			removeAll(f.spool, name)
 		}
 	}
 }

@@ -448,7 +448,7 @@ func TestC095FewProcesses(t *testing.T) {
 	const nobody = "61234" // a user with no other process
 	request := wire.Request{Protocol: wire.Protocol, Nonce: wire.NewNonce(), Verb: wire.VerbHello, StateDir: open + "/state", Body: []byte(`{"create":true}`)}
 	encoded := s.encode(request)
-	cmd := exec.Command("prlimit", "--nproc=4:4", "setpriv", "--reuid", nobody, "--regid", nobody, "--clear-groups", runner, "hello")
+	cmd := exec.Command("prlimit", "--nproc=10:10", "setpriv", "--reuid", nobody, "--regid", nobody, "--clear-groups", runner, "hello")
 	cmd.Env = []string{"HOME=" + open}
 	var answer wire.HelloAnswer
 	if err := s.answer(request, runCommand(t, cmd, encoded), &answer); err != nil || answer.Root || answer.UID != 61234 {

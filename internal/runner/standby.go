@@ -51,6 +51,7 @@ func (k *keeper) spareOne() {
 	if !wanted {
 		return
 	}
+	k.folder.Prepare() // what cannot be made ahead is made, or said, when it is needed
 	if w, err := k.startOwner(); err == nil {
 		k.putBack(w)
 	}
