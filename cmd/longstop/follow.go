@@ -40,6 +40,8 @@ type follower struct {
 	cancels bool
 	// onlooker says that nobody waits for the run here: leaving is not worth a word or a record.
 	onlooker bool
+	// rest says that what released processes write after the run's end is wanted too.
+	rest bool
 
 	action  *longstop.Action
 	happens chan happening
@@ -63,11 +65,13 @@ type follower struct {
 type sink struct {
 	file *os.File
 	next atomic.Int64
+	end  atomic.Int64 // where the run's end was, if others wrote on after it and that is still to be said; else -1
 }
 
 func newSink(file *os.File, from int64) *sink {
 	s := &sink{file: file}
 	s.next.Store(from)
+	s.end.Store(-1)
 	return s
 }
 
@@ -220,7 +224,7 @@ func (f *follower) again() func(context.Context) (*client.Follow, error) {
 	if f.action == nil {
 		return f.open // the same request under the same key: it begins once
 	}
-	id, from := f.action.ID, client.Offsets{Stdout: f.stdout.offset(), Stderr: f.stderr.offset()}
+	id, from := f.action.ID, client.Offsets{Stdout: f.stdout.offset(), Stderr: f.stderr.offset(), Rest: f.rest}
 	return func(ctx context.Context) (*client.Follow, error) { return f.client.Follow(ctx, id, from) }
 }
 
@@ -264,6 +268,9 @@ func (f *follower) saw(ctx context.Context, next *longstop.Action) {
 		f.note("%s", line)
 	}
 	f.sight(next)
+	if next.Output.AfterEnd && !prev.Output.AfterEnd {
+		f.sawEnd(next)
+	}
 	switch {
 	case next.Workload.State != longstop.WorkloadLingering:
 		f.linger = nil
@@ -416,12 +423,38 @@ func (f *follower) put(to *sink, e client.Event) error {
 	if len(data) == 0 {
 		return nil
 	}
+	if cut := to.end.Load() - offset; cut >= 0 && cut < int64(len(data)) {
+		to.end.Store(-1)
+		if err := f.write(to, data[:cut], offset); err != nil {
+			return err
+		}
+		f.app.talk.note("%s", writtenAfter(string(e.Kind), offset+cut))
+		data, offset = data[cut:], offset+cut
+	}
+	return f.write(to, data, offset)
+}
+
+func (f *follower) write(to *sink, data []byte, offset int64) error {
 	n, err := to.file.Write(data)
 	to.next.Store(offset + int64(n))
 	if err == nil && f.app.talk.tty {
 		f.app.talk.wrote(data)
 	}
 	return err
+}
+
+// sawEnd takes note of where the run's end is in what released processes wrote on.
+func (f *follower) sawEnd(a *longstop.Action) {
+	for i, to := range []*sink{f.stdout, f.stderr} {
+		at := []int64{a.Output.StdoutAtEnd, a.Output.StderrAtEnd}[i]
+		switch {
+		case to == nil || !f.rest:
+		case to.next.Load() > at:
+			f.note("%s", writtenAfter([]string{"stdout", "stderr"}[i], at))
+		default:
+			to.end.Store(at)
+		}
+	}
 }
 
 // signalled says what a signal means: the first interrupt cancels (where that is the verb's way),

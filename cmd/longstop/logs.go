@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +65,7 @@ func (a *app) logs(ctx context.Context, args []string, stream string, offset int
 		if len(args) > 1 {
 			a.talk.note("%s %s", action.ID, stream)
 		}
-		n, err := io.Copy(a.out, output)
+		n, err := a.copyLog(&action, stream, offset, output)
 		if err != nil {
 			return fmt.Errorf("the output of %s could not be read to its end (%s bytes were): %w", action.ID, number(n), err)
 		}
@@ -77,6 +78,34 @@ func (a *app) logs(ctx context.Context, args []string, stream string, offset int
 		a.tellDropped(&action, stream, offset)
 		return nil
 	})
+}
+
+// copyLog prints a stream from an offset, with a mark where the run ended in it.
+func (a *app) copyLog(action *longstop.Action, stream string, offset int64, output io.Reader) (n int64, err error) {
+	end := action.Output.StdoutAtEnd
+	if stream == "stderr" {
+		end = action.Output.StderrAtEnd
+	}
+	if action.Output.AfterEnd && offset <= end {
+		if n, err = io.CopyN(a.out, output, end-offset); err != nil {
+			return n, ignore(err, io.EOF)
+		}
+		first := make([]byte, 1)
+		if _, err := io.ReadFull(output, first); err != nil {
+			return n, ignore(err, io.EOF)
+		}
+		a.talk.note("%s: %s", action.ID, writtenAfter(stream, end))
+		output = io.MultiReader(bytes.NewReader(first), output)
+	}
+	rest, err := io.Copy(a.out, output)
+	return n + rest, err
+}
+
+func ignore(err, harmless error) error {
+	if err == harmless {
+		return nil
+	}
+	return err
 }
 
 // tellDropped says of a stream that was shown from an offset on which bytes of it there are not.
@@ -100,11 +129,14 @@ func (a *app) logsFollow(ctx context.Context, id, stream string, offset int64) e
 	if action.Removed != nil { // nothing to follow: the gateway says why
 		return a.logs(ctx, []string{id}, stream, offset)
 	}
-	f := &follower{app: a, client: gateway, action: &action, onlooker: true}
+	f := &follower{app: a, client: gateway, action: &action, onlooker: true, rest: true}
 	if stream == "stdout" {
 		f.stdout = newSink(a.out, offset)
 	} else {
 		f.stderr = newSink(a.out, offset)
+	}
+	if action.Output.AfterEnd {
+		f.sawEnd(&action)
 	}
 	f.open = f.again()
 	_, err = f.follow(ctx)

@@ -227,6 +227,11 @@ func notKept(stream string, d longstop.Dropped) string {
 	return plain(stream) + ": bytes " + number(d.From) + " to " + number(d.To) + " were not kept on the host" + whyDropped(d.Reason)
 }
 
+// writtenAfter is the mark between a run's own output and what came after its end.
+func writtenAfter(stream string, at int64) string {
+	return stream + ": the run ended at byte " + number(at) + "; what follows was written later, by processes that it released"
+}
+
 func whyDropped(reason string) string {
 	switch reason {
 	case "":

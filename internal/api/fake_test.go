@@ -34,10 +34,21 @@ type fake struct {
 	noRoom  bool // for flows
 	flows   int
 	flowCut int64 // where the first flow that gets there is cut
+
+	gap      longstop.Dropped // of both streams
+	released bool             // somebody can still write
+	ended    map[string]bool  // streams whose end was told
+}
+
+// end says whether a stream is over at an offset. f.mu is held.
+func (f *fake) end(stream string, offset int64) bool {
+	over := f.action.Settled() && !f.released && offset == int64(len(f.out[stream]))
+	f.ended[stream] = f.ended[stream] || over
+	return over
 }
 
 func newFake() *fake {
-	f := &fake{out: map[string][]byte{}, piece: 5}
+	f := &fake{out: map[string][]byte{}, piece: 5, ended: map[string]bool{}}
 	f.changed = sync.NewCond(&f.mu)
 	f.action = longstop.Action{ID: "act_0000000TEST0001", Revision: 1, Host: "h1", CreatedAt: longstop.At(time.Unix(1700000000, 0)),
 		Request: longstop.Request{Argv: []string{"true"}, Lifetime: longstop.Leased, Effect: longstop.EffectOnce, LeaseS: 120},
@@ -218,7 +229,7 @@ func (f *fake) Flow(_ context.Context, _, stream string, offset int64, take func
 			return reached, err
 		}
 	}
-	reached.End = f.action.Settled()
+	reached.End = f.end(stream, reached.Offset)
 	return reached, nil
 }
 
@@ -231,7 +242,12 @@ func (f *fake) Output(ctx context.Context, id, stream string, offset int64, max 
 		f.outErr = nil
 		return wire.OutputAnswer{}, err
 	}
-	f.await(ctx, func() bool { return int64(len(f.out[stream])) > offset || f.action.Settled() })
+	f.await(ctx, func() bool { return int64(len(f.out[stream])) > offset || f.action.Settled() && !f.released })
+	var dropped []longstop.Dropped
+	if gap := f.gap; gap.From <= offset && offset < gap.To {
+		gap.From = offset
+		dropped, offset = []longstop.Dropped{gap}, gap.To
+	}
 	if f.torn {
 		return wire.OutputAnswer{}, &longstop.Error{Code: longstop.CodeUnreadable, Message: "torn"}
 	}
@@ -239,9 +255,11 @@ func (f *fake) Output(ctx context.Context, id, stream string, offset int64, max 
 	if len(data) > f.piece { // in pieces, so that there are several
 		data = data[:f.piece]
 	}
-	total := int64(len(f.out[stream]))
-	return wire.OutputAnswer{Offset: offset, Data: append([]byte(nil), data...), Total: total,
-		End: f.action.Settled() && offset+int64(len(data)) == total}, nil
+	if kept := f.gap.From - offset; kept > 0 && int64(len(data)) > kept {
+		data = data[:kept]
+	}
+	return wire.OutputAnswer{Offset: offset, Data: append([]byte(nil), data...), Total: int64(len(f.out[stream])), Dropped: dropped,
+		End: f.end(stream, offset+int64(len(data)))}, nil
 }
 
 func (f *fake) Inspect(context.Context, string) (wire.InspectAnswer, error) {

@@ -161,6 +161,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) follow(w http.ResponseWriter, r *http.Request) error {
 	q := queryOf(r)
 	from := offsets(q)
+	from.rest = q.flag("rest")
 	if err := q.check(); err != nil {
 		return err
 	}
@@ -171,15 +172,20 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request) error {
 	return s.following(w, r, from, func(context.Context, *follower) (longstop.Action, error) { return a, nil })
 }
 
-// offsets are where a follow stream begins, per output stream; -1 leaves one out.
-func offsets(q *query) [2]int64 {
-	return [2]int64{q.number("stdout", -1, -1, 1<<62), q.number("stderr", -1, -1, 1<<62)}
+// wanted is what a follow stream is to carry of a run's output.
+type wanted struct {
+	from [2]int64 // where it begins, per stream; -1 leaves one out
+	rest bool     // also what released processes write after the run's end, until they are gone
+}
+
+func offsets(q *query) wanted {
+	return wanted{from: [2]int64{q.number("stdout", -1, -1, 1<<62), q.number("stderr", -1, -1, 1<<62)}}
 }
 
 // following sends a follow stream of the action that begin returns.
-func (s *Server) following(w http.ResponseWriter, r *http.Request, from [2]int64, begin func(context.Context, *follower) (longstop.Action, error)) error {
+func (s *Server) following(w http.ResponseWriter, r *http.Request, output wanted, begin func(context.Context, *follower) (longstop.Action, error)) error {
 	ctx, gone := context.WithCancel(r.Context())
-	f := &follower{server: s, stream: s.newStream(w, gone), ctx: ctx, from: from}
+	f := &follower{server: s, stream: s.newStream(w, gone), ctx: ctx, wanted: output}
 	f.tasks.Go(func() { f.beats(ctx, s.beat) })
 	stopStopping := context.AfterFunc(s.stopping, func() {
 		f.fail(stopped())
@@ -210,7 +216,7 @@ type follower struct {
 	server *Server
 	ctx    context.Context
 	tasks  sync.WaitGroup
-	from   [2]int64
+	wanted
 
 	sawMu sync.Mutex
 	last  *longstop.Action // as sent
@@ -284,10 +290,29 @@ func (f *follower) follow(a longstop.Action) error {
 		if pumps == nil {
 			pumps = f.pump(&a)
 		}
+		if f.rest && a.Output.AfterEnd {
+			a, err := f.followRest(a, pumps)
+			if err != nil {
+				return err
+			}
+			f.action(&a, true)
+			return nil
+		}
 		if err := pumps.finish(a.Output); err != nil {
 			return err
 		}
 	}
 	f.action(&a, true)
 	return nil
+}
+
+// followRest goes on after a run's end until the host says that nothing more can be written, and returns the
+// action as it is then.
+func (f *follower) followRest(a longstop.Action, pumps *pumps) (longstop.Action, error) {
+	f.action(&a, false) // which has where the run ended in its output
+	pumps.wait.Wait()
+	if err := f.ctx.Err(); err != nil {
+		return a, err
+	}
+	return f.server.gateway.Action(f.ctx, string(a.ID))
 }

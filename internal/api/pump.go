@@ -32,7 +32,7 @@ func (f *follower) pump(a *longstop.Action) *pumps {
 	p := &pumps{f: f}
 	totals := []int64{a.Output.StdoutBytes, a.Output.StderrBytes}
 	for i, kind := range []longstop.FollowKind{longstop.FollowStdout, longstop.FollowStderr} {
-		if f.from[i] < 0 || a.Settled() && f.from[i] >= totals[i] {
+		if f.from[i] < 0 || a.Settled() && f.from[i] >= totals[i] && !(f.rest && a.Output.AfterEnd) {
 			continue
 		}
 		one := &pump{kind: kind, offset: f.from[i], total: -1}

@@ -177,16 +177,24 @@ func (c *Client) SpoolStdin(ctx context.Context, stdin io.Reader) (s longstop.St
 	return s, r.readJSON(&s)
 }
 
-// Offsets say from where on a follow stream carries output. A negative one leaves the stream out.
-type Offsets struct{ Stdout, Stderr int64 }
+// Offsets say from where on a follow stream carries output. A negative one leaves the stream out. Rest, for
+// an action that is there, asks for what released processes write after the run's end, too.
+type Offsets struct {
+	Stdout, Stderr int64
+	Rest           bool
+}
 
 func (o Offsets) query() url.Values {
-	return url.Values{"stdout": {strconv.FormatInt(o.Stdout, 10)}, "stderr": {strconv.FormatInt(o.Stderr, 10)}}
+	query := url.Values{"stdout": {strconv.FormatInt(o.Stdout, 10)}, "stderr": {strconv.FormatInt(o.Stderr, 10)}}
+	if o.Rest {
+		query.Set("rest", "1")
+	}
+	return query
 }
 
 // Launch is Run for who waits no longer than for the host's answer, and for no output.
 func (c *Client) Launch(ctx context.Context, run longstop.RunRequest) (*Follow, error) {
-	query := Offsets{-1, -1}.query()
+	query := Offsets{Stdout: -1, Stderr: -1}.query()
 	query.Set("follow", "1")
 	query.Set("soon", "1")
 	return c.stream(ctx, "POST", v1+"/actions", query, fastjson.AppendRun(nil, &run))

@@ -94,7 +94,7 @@ func TestFlow(t *testing.T) {
 	if err := f.cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	copied, err := os.ReadFile(s.path("copy")) // which tee writes behind its standard output
+	copied, err := os.ReadFile(s.path("copy"))
 	if err != nil || sha256.Sum256(copied) != [32]byte(hash.Sum(nil)) {
 		t.Errorf("what arrived is not what was written (%v)", err)
 	}

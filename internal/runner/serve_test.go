@@ -250,7 +250,7 @@ func TestServeOutputFollows(t *testing.T) {
 	s := newSite(t)
 	c := s.serve()
 	const size = 12 << 20
-	sub := s.script(fmt.Sprintf("head -c %d /dev/urandom | tee copy; while ! [ -e go ]; do sleep 0.01; done; echo end", size))
+	sub := s.script(fmt.Sprintf("head -c %d /dev/urandom | tee copy; touch copied; while ! [ -e go ]; do sleep 0.01; done; echo end", size))
 	c.must(wire.VerbSubmit, sub, nil)
 	hash, total := sha256.New(), int64(0)
 	read := func() wire.OutputAnswer {
@@ -270,6 +270,7 @@ func TestServeOutputFollows(t *testing.T) {
 			t.Fatalf("the stream ends at %d", total)
 		}
 	}
+	eventually(t, "a whole copy", func() bool { return s.exists("copied") }) // tee writes to it behind its standard output
 	copied, err := os.ReadFile(s.path("copy"))
 	if err != nil || sha256.Sum256(copied) != [32]byte(hash.Sum(nil)) {
 		t.Errorf("what arrived is not what was written (%v)", err)
