@@ -132,6 +132,8 @@ type Workload struct {
 	Anomalies   []string      `json:"anomalies,omitempty"`
 	// Unsigned says that the record bears no MAC of the run's secret: a successor wrote it.
 	Unsigned bool `json:"unsigned,omitempty"`
+	// Unit is what the host's service manager says of the unit that the run was in, beside the record.
+	Unit *Unit `json:"unit,omitempty"`
 	// Sequence is the record's own, so that an older record never replaces a newer one.
 	Sequence uint64 `json:"sequence,omitempty"`
 }

@@ -123,6 +123,8 @@ type BoundaryOffer struct {
 	Kind    BoundaryKind `json:"kind"`
 	Can     bool         `json:"can"`
 	Because string       `json:"because,omitempty"`
+	Remedy  string       `json:"remedy,omitempty"`  // a command that lets it have it
+	Manager string       `json:"manager,omitempty"` // whose units they are: "system" or "user"
 }
 
 // DaemonStatus is the answer of GET /api/v1/status.

@@ -105,6 +105,7 @@ var rooms = map[string]room{
 			"internal/boundary": "whom to signal, and what is left",
 			"internal/record":   "the host's folder",
 			"internal/gate":     "the process that becomes the work",
+			"internal/systemd":  "units around owners and keepers, and whether the host goes down",
 			"internal/fault":    hooks,
 		},
 		third: edges{"golang.org/x/sys": xsys}},

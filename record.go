@@ -77,9 +77,11 @@ type Writer struct {
 // with a proof (waitid answered ECHILD, an empty cgroup); it is absent when nobody could prove it.
 type Boundary struct {
 	Kind      BoundaryKind `json:"kind,omitempty"`
-	Path      string       `json:"path,omitempty"`   // of a cgroup
-	Number    uint64       `json:"number,omitempty"` // of its folder: the kernel gives it to no other in this boot
-	Top       uint64       `json:"top,omitempty"`    // of the topmost cgroup that its maker could see
+	Path      string       `json:"path,omitempty"`    // of a cgroup
+	Number    uint64       `json:"number,omitempty"`  // of its folder: the kernel gives it to no other in this boot
+	Top       uint64       `json:"top,omitempty"`     // of the topmost cgroup that its maker could see
+	Manager   string       `json:"manager,omitempty"` // with systemd: "system" or "user"
+	Unit      string       `json:"unit,omitempty"`    // whose main process the owner is, and in which the cgroup lies
 	Processes *int         `json:"processes,omitempty"`
 	Empty     *bool        `json:"empty,omitempty"`
 }

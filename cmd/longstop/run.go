@@ -32,6 +32,7 @@ type runFlags struct {
 	detached, strict, channel bool
 	lease, deadline, grace    time.Duration
 	leftover, effect, owner   string
+	boundary                  string
 	key, cwd, session, reason string
 	env, limits               []string
 	outputMax                 string
@@ -105,7 +106,8 @@ func (f *runFlags) define(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.channel, "own-channel", false, "an SSH channel for this action alone, with its own exit status")
 	flags.StringArrayVar(&f.limits, "limit", nil, "NAME=N: open_files, processes, cpu_s or file_bytes; repeatable")
 	flags.StringVar(&f.outputMax, "output-max", "", "how much of each output stream the host keeps: beginning and end, half of it each\n(64K, 10M, 2G; 0: all of it; default 1G)")
-	flags.StringVar(&f.owner, "owner", "", "who owns the run on the host: auto or runner (default auto)")
+	flags.StringVar(&f.owner, "owner", "", "who owns the run on the host: auto, runner, or systemd by a unit of its own (default auto)")
+	flags.StringVar(&f.boundary, "boundary", "", "the weakest boundary to take: tree, cgroup or systemd (default whatever the host has)")
 	flags.StringVar(&f.session, "session", "", "the session that the action belongs to")
 	flags.StringVar(&f.reason, "reason", "", "why, for those who read the journal")
 }
@@ -155,7 +157,10 @@ func (f *runFlags) request(c *cobra.Command, args []string) (host string, r long
 		r.Effect, err = oneOf("--effect", f.effect, longstop.EffectOnce, longstop.EffectIdempotent, longstop.EffectRead)
 	}
 	if err == nil {
-		r.Owner, err = oneOf("--owner", f.owner, longstop.OwnerAuto, longstop.OwnerRunner)
+		r.Owner, err = oneOf("--owner", f.owner, longstop.OwnerAuto, longstop.OwnerRunner, longstop.OwnerSystemd)
+	}
+	if err == nil {
+		r.BoundaryMin, err = oneOf("--boundary", f.boundary, longstop.BoundaryTree, longstop.BoundaryCgroup, longstop.BoundarySystemd)
 	}
 	if err == nil {
 		r.Limits, err = limits(f.limits)

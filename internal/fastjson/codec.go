@@ -553,6 +553,10 @@ func appendWorkload(b []byte, v *longstop.Workload) []byte {
 		b = append(b, `,"unsigned":`...)
 		b = strconv.AppendBool(b, v.Unsigned)
 	}
+	if v.Unit != nil {
+		b = append(b, `,"unit":`...)
+		b = appendUnit(b, v.Unit)
+	}
 	if v.Sequence != 0 {
 		b = append(b, `,"sequence":`...)
 		b = strconv.AppendUint(b, v.Sequence, 10)
@@ -788,6 +792,14 @@ func appendBoundary(b []byte, v *longstop.Boundary) []byte {
 		b = append(b, `,"top":`...)
 		b = strconv.AppendUint(b, v.Top, 10)
 	}
+	if v.Manager != "" {
+		b = append(b, `,"manager":`...)
+		b = appendString(b, string(v.Manager))
+	}
+	if v.Unit != "" {
+		b = append(b, `,"unit":`...)
+		b = appendString(b, string(v.Unit))
+	}
 	if v.Processes != nil {
 		b = append(b, `,"processes":`...)
 		b = strconv.AppendInt(b, int64(*v.Processes), 10)
@@ -942,6 +954,63 @@ func appendLease(b []byte, v *longstop.Lease) []byte {
 	if !v.ExpiresAt.IsZero() {
 		b = append(b, `,"expires_at":`...)
 		b = appendTime(b, v.ExpiresAt)
+	}
+	return end(b, start)
+}
+
+func appendUnit(b []byte, v *longstop.Unit) []byte {
+	start := len(b)
+	b = append(b, `,"manager":`...)
+	b = appendString(b, string(v.Manager))
+	b = append(b, `,"name":`...)
+	b = appendString(b, string(v.Name))
+	if v.InvocationID != "" {
+		b = append(b, `,"invocation_id":`...)
+		b = appendString(b, string(v.InvocationID))
+	}
+	if v.ActiveState != "" {
+		b = append(b, `,"active_state":`...)
+		b = appendString(b, string(v.ActiveState))
+	}
+	if v.SubState != "" {
+		b = append(b, `,"sub_state":`...)
+		b = appendString(b, string(v.SubState))
+	}
+	if v.Result != "" {
+		b = append(b, `,"result":`...)
+		b = appendString(b, string(v.Result))
+	}
+	if v.MainPID != 0 {
+		b = append(b, `,"main_pid":`...)
+		b = strconv.AppendInt(b, int64(v.MainPID), 10)
+	}
+	if v.MainCode != "" {
+		b = append(b, `,"main_code":`...)
+		b = appendString(b, string(v.MainCode))
+	}
+	if v.MainStatus != nil {
+		b = append(b, `,"main_status":`...)
+		b = strconv.AppendInt(b, int64(*v.MainStatus), 10)
+	}
+	if !v.StartedAt.IsZero() {
+		b = append(b, `,"started_at":`...)
+		b = appendTime(b, v.StartedAt)
+	}
+	if !v.EndedAt.IsZero() {
+		b = append(b, `,"ended_at":`...)
+		b = appendTime(b, v.EndedAt)
+	}
+	if v.ControlGroup != "" {
+		b = append(b, `,"control_group":`...)
+		b = appendString(b, string(v.ControlGroup))
+	}
+	if v.Forgotten {
+		b = append(b, `,"forgotten":`...)
+		b = strconv.AppendBool(b, v.Forgotten)
+	}
+	if !v.ReadAt.IsZero() {
+		b = append(b, `,"read_at":`...)
+		b = appendTime(b, v.ReadAt)
 	}
 	return end(b, start)
 }
@@ -1262,6 +1331,11 @@ func readWorkload(r *reader, v *longstop.Workload) {
 			}
 		case "unsigned":
 			v.Unsigned = r.bool()
+		case "unit":
+			if !r.null() {
+				v.Unit = new(longstop.Unit)
+				readUnit(r, v.Unit)
+			}
 		case "sequence":
 			v.Sequence = r.uint()
 		default:
@@ -1484,6 +1558,10 @@ func readBoundary(r *reader, v *longstop.Boundary) {
 			v.Number = r.uint()
 		case "top":
 			v.Top = r.uint()
+		case "manager":
+			v.Manager = string(r.text())
+		case "unit":
+			v.Unit = string(r.text())
 		case "processes":
 			if !r.null() {
 				v.Processes = new(int)
@@ -1579,6 +1657,46 @@ func readLease(r *reader, v *longstop.Lease) {
 			v.RenewedAt = r.time()
 		case "expires_at":
 			v.ExpiresAt = r.time()
+		default:
+			r.lost = true
+		}
+	}
+}
+
+func readUnit(r *reader, v *longstop.Unit) {
+	for begun := false; r.member(&begun); {
+		switch string(r.name()) {
+		case "manager":
+			v.Manager = string(r.text())
+		case "name":
+			v.Name = string(r.text())
+		case "invocation_id":
+			v.InvocationID = string(r.text())
+		case "active_state":
+			v.ActiveState = string(r.text())
+		case "sub_state":
+			v.SubState = string(r.text())
+		case "result":
+			v.Result = string(r.text())
+		case "main_pid":
+			v.MainPID = int(r.int())
+		case "main_code":
+			v.MainCode = string(r.text())
+		case "main_status":
+			if !r.null() {
+				v.MainStatus = new(int)
+				*v.MainStatus = int(r.int())
+			}
+		case "started_at":
+			v.StartedAt = r.time()
+		case "ended_at":
+			v.EndedAt = r.time()
+		case "control_group":
+			v.ControlGroup = string(r.text())
+		case "forgotten":
+			v.Forgotten = r.bool()
+		case "read_at":
+			v.ReadAt = r.time()
 		default:
 			r.lost = true
 		}

@@ -58,7 +58,7 @@ func (g *Gateway) accept(req longstop.RunRequest, host longstop.Host) (*asked, e
 	checks := []func() error{
 		func() error { return checkCommand(r) },
 		func() error { return checkEnv(a.env) },
-		func() error { return checkKinds(r, host) },
+		func() error { return checkKinds(r) },
 		func() error { return checkTerminal(r, req.Terminal) },
 		func() error { return checkTimes(r) },
 		func() error { return checkNames(a) },
@@ -158,7 +158,7 @@ func checkEnv(env map[string][]byte) error {
 	return nil
 }
 
-func checkKinds(r *longstop.Request, host longstop.Host) error {
+func checkKinds(r *longstop.Request) error {
 	defaultTo(&r.Lifetime, longstop.Leased)
 	defaultTo(&r.Owner, longstop.OwnerAuto)
 	defaultTo(&r.Leftover, longstop.LeftoverWait)
@@ -172,8 +172,8 @@ func checkKinds(r *longstop.Request, host longstop.Host) error {
 		return usage("effect %q: there are read, idempotent and once", r.Effect)
 	}
 	switch r.Owner {
-	case longstop.OwnerAuto, longstop.OwnerRunner:
-	case longstop.OwnerSystemd, longstop.OwnerSlurm, longstop.OwnerNone:
+	case longstop.OwnerAuto, longstop.OwnerRunner, longstop.OwnerSystemd:
+	case longstop.OwnerSlurm, longstop.OwnerNone:
 		return &longstop.Error{Code: longstop.CodeUnsupported,
 			Message: fmt.Sprintf("owner %s is not supported yet; nothing was started", r.Owner), Hint: "leave --owner out"}
 	default:
@@ -183,12 +183,6 @@ func checkKinds(r *longstop.Request, host longstop.Host) error {
 	case "", longstop.BoundaryTree, longstop.BoundaryCgroup, longstop.BoundarySystemd, longstop.BoundarySlurm:
 	default:
 		return usage("boundary %q: there are tree, cgroup, systemd and slurm", r.BoundaryMin)
-	}
-	// logind kills what is left of a session at logout, a runner's processes too (logind.conf(5)).
-	if hello := host.Hello; r.Lifetime == longstop.Detached && hello != nil && hello.KillUserProcess && !hello.Root {
-		return &longstop.Error{Code: longstop.CodeUnsupported,
-			Message: fmt.Sprintf("%s kills the processes of %s at logout (KillUserProcesses): a detached run would not outlive the connection; nothing was started", host.Name, hello.User),
-			Hint:    "have an administrator set KillExcludeUsers=" + hello.User + " in logind.conf there, or leave --detached out"}
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ type Sighting struct {
 	Released []longstop.Process // released processes that are alive now
 	Orphaned bool               // nobody holds the run's lock
 	Output   longstop.Output    // newer than the record's
+	Unit     *longstop.Unit     // what the service manager says beside the record
 }
 
 // Observe applies a host's record to the facts, through the tables. An older record changes nothing,
@@ -138,7 +139,7 @@ func workload(before longstop.Workload, rec longstop.Record, s Sighting) longsto
 		Main: rec.Main, Writer: &writer, Boundary: rec.Boundary,
 		Released: rec.Released, Survivors: rec.Survivors, Left: rec.Left,
 		Result: rec.Result, Cause: rec.Cause, LostBecause: rec.LostBecause, EmptyProven: rec.EmptyProven,
-		LaunchError: rec.LaunchError, Anomalies: rec.Anomalies, Unsigned: !s.Signed, Sequence: rec.Sequence,
+		LaunchError: rec.LaunchError, Anomalies: rec.Anomalies, Unsigned: !s.Signed, Sequence: rec.Sequence, Unit: before.Unit,
 	}
 	if rec.State == longstop.WorkloadLost {
 		// Its clock may be another boot's than the one that the instants belong to.
@@ -202,6 +203,9 @@ func steady(before, now longstop.Time) longstop.Time {
 func lookAtRun(a *longstop.Action, rec longstop.Record, s Sighting) {
 	w := &a.Workload
 	a.Output = s.Output
+	if s.Unit != nil {
+		w.Unit = s.Unit
+	}
 	switch {
 	case s.Orphaned && Workloads.Allows(w.State, longstop.WorkloadOrphaned):
 		w.State = longstop.WorkloadOrphaned
@@ -232,6 +236,11 @@ func settled(a longstop.Action) longstop.Action {
 	a.Output.StdoutBytes, a.Output.StderrBytes = 0, 0
 	a.Output.DroppedBytes, a.Output.StdoutDropped, a.Output.StderrDropped = min(a.Output.DroppedBytes, 1), nil, nil
 	a.Workload.Sequence = 0
+	if a.Workload.Unit != nil {
+		unit := *a.Workload.Unit
+		unit.ReadAt = longstop.Time{}
+		a.Workload.Unit = &unit
+	}
 	if a.Workload.Lease != nil {
 		a.Workload.Lease = &longstop.Lease{State: a.Workload.Lease.State}
 	}

@@ -60,7 +60,7 @@ func (r *Run) Declare(stream string, dropped []longstop.Dropped) error {
 	return r.replace(stream+".dropped", data)
 }
 
-// replace puts a small file in the place of another, whole. Only the holder of the run's lock does.
+// replace puts a small file in the place of another, whole. Nobody but one process does it for a name.
 func (r *Run) replace(name string, data []byte) error {
 	temporary := name + ".new"
 	file, err := r.File(temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC)

@@ -20,15 +20,18 @@ import (
 
 // Submit asks for a run and returns its record once the workload was exec'd or could not be.
 func Submit(ctx context.Context, f *record.Folder, sub wire.Submit) (wire.SubmitAnswer, error) {
-	if claim, err := f.Find(sub.Key); err != nil {
+	claim, err := f.Find(sub.Key)
+	if err != nil {
 		return wire.SubmitAnswer{}, err
-	} else if !claim.Found {
-		if err := supported(sub); err != nil {
+	}
+	where := placed(sub.Request)
+	if !claim.Found {
+		if err := supported(sub, where); err != nil {
 			return wire.SubmitAnswer{}, err
 		}
 	}
 	from := ourLogin()
-	r, err := askKeeper(ctx, f, ask{Verb: askSubmit, Submit: &sub, Login: &from})
+	r, err := askKeeper(ctx, f, ask{Verb: askSubmit, Submit: &sub, Login: &from, Manager: where.Manager})
 	if err != nil {
 		return wire.SubmitAnswer{}, err
 	}
@@ -36,7 +39,7 @@ func Submit(ctx context.Context, f *record.Folder, sub wire.Submit) (wire.Submit
 }
 
 // supported refuses, before anything is begun, what this runner or host cannot do.
-func supported(sub wire.Submit) error {
+func supported(sub wire.Submit, where place) error {
 	req := sub.Request
 	what, hint := "", "Nothing was started."
 	switch {
@@ -48,10 +51,16 @@ func supported(sub wire.Submit) error {
 		return &longstop.Error{Code: longstop.CodeUsage, Message: "a leased run needs the end of its first lease", Hint: hint}
 	case req.Cwd != "" && req.Cwd[0] != '/':
 		return &longstop.Error{Code: longstop.CodeUsage, Message: "the folder to run in is no absolute path: " + quoted(req.Cwd), Hint: hint}
-	case req.Owner != "" && req.Owner != longstop.OwnerAuto && req.Owner != longstop.OwnerRunner:
+	case req.Owner == longstop.OwnerSlurm || req.Owner == longstop.OwnerNone:
 		what = "an owner of kind " + string(req.Owner) + " is not built yet"
-	case !offered(req.BoundaryMin):
-		what = "a boundary of at least " + string(req.BoundaryMin) + " was asked for, which cannot be had here: " + notOffered(req.BoundaryMin)
+	case where.refusal != "":
+		what = where.refusal
+		if where.remedy != "" {
+			hint += " On the host: " + where.remedy
+			if req.Lifetime == longstop.Detached && req.Owner != longstop.OwnerSystemd {
+				hint += "; or run it with a lease"
+			}
+		}
 	case req.PTY && req.Leftover == longstop.LeftoverRelease:
 		what = "what is released would lose its terminal (PTY) when the main process ends"
 	case req.PTY && noTerminal() != nil:
@@ -60,33 +69,11 @@ func supported(sub wire.Submit) error {
 		what = "a limit on processes does not bind root"
 	case req.StrictShell && !shellHasPipefail():
 		what, hint = "strict shell: /bin/sh of this host has no pipefail", "Nothing was started. Run it as: longstop run HOST -- bash -eo pipefail -c SCRIPT"
-	case req.Lifetime == longstop.Detached && os.Geteuid() != 0 && killedAtLogout():
-		what = "a detached run would be killed when this user logs out: KillUserProcesses=yes in logind.conf(5)"
-		hint = "Nothing was started. On the host: loginctl enable-linger, and KillUserProcesses=no or KillExcludeUsers; or run it with a lease."
 	}
 	if what == "" {
 		return nil
 	}
 	return &longstop.Error{Code: longstop.CodeUnsupported, Message: what, Hint: hint}
-}
-
-// offered reports whether a boundary of at least a kind can be had. An offer that can be had and is no
-// weaker than the one asked for comes before it.
-func offered(least longstop.BoundaryKind) bool { return least == "" || notOffered(least) == "" }
-
-// notOffered says why not.
-func notOffered(least longstop.BoundaryKind) string {
-	for _, o := range offers() {
-		if o.Kind == least {
-			return o.Because
-		}
-	}
-	return "this runner does not know it"
-}
-
-func killedAtLogout() bool {
-	kill, known := killUserProcesses()
-	return kill && known
 }
 
 // shellHasPipefail asks the shell itself, once. The child is waited for by number, which harms no

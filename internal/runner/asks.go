@@ -5,6 +5,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/systemd"
 	"github.com/longstop/longstop/internal/wire"
 )
 
@@ -13,6 +14,7 @@ type askVerb string
 
 const (
 	askSubmit askVerb = "submit" // of a keeper
+	askOwn    askVerb = "own"    // of a keeper, by an owner that a service manager started: its run
 	askHold   askVerb = "hold"   // of a keeper: stay while this connection is open
 	askHeal   askVerb = "heal"   // of a keeper: answer for runs that nobody answers for
 	askCancel askVerb = "cancel" // of an owner, or of a keeper
@@ -22,12 +24,14 @@ const (
 
 // ask is one question on a socket of ours.
 type ask struct {
-	Verb   askVerb             `json:"verb"`
-	RunID  longstop.RunID      `json:"run_id,omitempty"`
-	Submit *wire.Submit        `json:"submit,omitempty"`
-	Login  *login              `json:"login,omitempty"`
-	Cancel *wire.CancelRequest `json:"cancel,omitempty"`
-	Until  longstop.BootTime   `json:"until,omitempty"`
+	Verb   askVerb        `json:"verb"`
+	RunID  longstop.RunID `json:"run_id,omitempty"`
+	Submit *wire.Submit   `json:"submit,omitempty"`
+	Login  *login         `json:"login,omitempty"`
+	// Manager is whose unit the submitted run is to be in; empty: none.
+	Manager systemd.Kind        `json:"manager,omitempty"`
+	Cancel  *wire.CancelRequest `json:"cancel,omitempty"`
+	Until   longstop.BootTime   `json:"until,omitempty"`
 	// Bypass says that the run's owner was asked and did not answer.
 	Bypass bool `json:"bypass,omitempty"`
 }

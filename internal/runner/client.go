@@ -207,7 +207,11 @@ func detachKeeper(dir string) int {
 	null := uintptr(0)
 	args := []string{"longstop-runner", "keeper", keeperStays, dir}
 	how := &syscall.SysProcAttr{Setsid: true}
-	if home, err := cgroupHome(); err == nil {
+	home, err := cgroupHome()
+	if err != nil {
+		home, err = homeInScope(dir)
+	}
+	if err == nil {
 		args = append(args, home.Dir)
 		// Where runs outlive the login's cgroup, so does whoever answers for them.
 		if servants, err := home.Servants(); err == nil {
@@ -215,7 +219,7 @@ func detachKeeper(dir string) int {
 			how.UseCgroupFD, how.CgroupFD = true, servants.FD()
 		}
 	}
-	_, err := syscall.ForkExec("/proc/self/exe", args, &syscall.ProcAttr{
+	_, err = syscall.ForkExec("/proc/self/exe", args, &syscall.ProcAttr{
 		Dir: "/", Env: servantEnv("keeper"), Files: []uintptr{null, null, null, keeperReady}, Sys: how,
 	})
 	if err != nil {

@@ -242,6 +242,12 @@ func (c *custody) publish(raw []byte) {
 	c.mu.Unlock()
 }
 
+// boundaryNow is the run's boundary, for another goroutine than attend's: where it is never changes.
+func (c *custody) boundaryNow() (b longstop.Boundary) {
+	c.do(func() { b = c.rec.Boundary })
+	return b
+}
+
 // newest is the newest record, as signed.
 func (c *custody) newest() []byte {
 	c.mu.Lock()

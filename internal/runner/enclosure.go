@@ -2,6 +2,8 @@ package runner
 
 import (
 	"errors"
+	"fmt"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/systemd"
 )
 
 // tree is a workload and its descendants as whoever answers for the run sees them: the owner its own
@@ -35,13 +38,6 @@ type enclosure struct {
 	tree
 	group *boundary.Cgroup // nil: none
 	still func()           // ends its waking
-}
-
-func (e *enclosure) kind() longstop.BoundaryKind {
-	if e.group == nil {
-		return longstop.BoundaryTree
-	}
-	return longstop.BoundaryCgroup
 }
 
 // settle: a cgroup that cannot be asked is not known to be empty; one that was removed is.
@@ -128,10 +124,39 @@ func enclose(id longstop.RunID, home string) (*boundary.Cgroup, longstop.Boundar
 	return group, longstop.Boundary{Kind: longstop.BoundaryCgroup, Path: at.Path, Number: at.Number, Top: at.Top}, nil
 }
 
+// encloseInUnit makes the cgroup of a run below that of the unit whose main process this is. The unit
+// ends with its main process, and takes with it what is left in there.
+func encloseInUnit(id longstop.RunID, kind systemd.Kind) (*boundary.Cgroup, longstop.Boundary, error) {
+	h, err := boundary.FindHierarchy()
+	unit := systemd.ServiceName(id)
+	if err == nil && filepath.Base(h.Self) != unit {
+		err = fmt.Errorf("this process is in %q, not in its unit's cgroup", h.Self)
+	}
+	if err != nil {
+		return nil, longstop.Boundary{Kind: longstop.BoundaryTree}, err
+	}
+	group, at, err := enclose(id, h.Self)
+	if err == nil {
+		at.Kind, at.Manager, at.Unit = longstop.BoundarySystemd, string(kind), unit
+	}
+	return group, at, err
+}
+
+// strength orders the kinds of boundary.
+var strength = map[longstop.BoundaryKind]int{longstop.BoundaryTree: 1, longstop.BoundaryCgroup: 2, longstop.BoundarySystemd: 3, longstop.BoundarySlurm: 3}
+
+// least is the weakest boundary that a request takes.
+func least(req longstop.Request) longstop.BoundaryKind {
+	if req.Owner == longstop.OwnerSystemd {
+		return longstop.BoundarySystemd
+	}
+	return req.BoundaryMin
+}
+
 // enclosed is a tree with the cgroup of its run's record, for an heir.
 func enclosed(t tree, b longstop.Boundary) (e *enclosure, doubt string) {
 	e = &enclosure{tree: t}
-	if b.Kind != longstop.BoundaryCgroup {
+	if b.Path == "" {
 		return e, ""
 	}
 	group, err := boundary.OpenCgroup(boundary.Place{Path: b.Path, Number: b.Number, Top: b.Top})

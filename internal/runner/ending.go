@@ -76,7 +76,7 @@ func (c *custody) lastOutput() longstop.Output {
 // is going down ended it. Where nobody was left to signal, the cancel came too late.
 func (c *custody) stopped() bool {
 	if c.rec.State == longstop.WorkloadCancelling || c.rec.Cancel != nil && !c.rec.Cancel.SignalledAt.IsZero() {
-		if c.rec.Cause == longstop.CauseSignal && systemStopping() {
+		if c.rec.Cause == longstop.CauseSignal && goingDown(c.rec.Boundary) {
 			c.rec.Cause = longstop.CauseShutdown
 		}
 		return true
@@ -86,7 +86,7 @@ func (c *custody) stopped() bool {
 	}
 	switch c.rec.Main.Signal { // not ours: those that go down with the system hear of it all at once
 	case "TERM", "HUP", "KILL":
-		if systemStopping() {
+		if goingDown(c.rec.Boundary) {
 			c.enter(longstop.WorkloadCancelling)
 			c.rec.Cause = longstop.CauseShutdown
 			return true

@@ -52,26 +52,11 @@ func hello(_ context.Context, s *session, request wire.HelloRequest) (wire.Hello
 		MachineID: s.host.machineID, BootID: folder.BootID(), User: login, UID: s.host.uid,
 		BootNow: boundary.BootNow(), Now: longstop.At(time.Now()),
 		StateDir: folder.Dir(), StateID: folder.StateID(), StateFS: fileSystem(folder.FD()),
-		Boundaries: offers(), Root: os.Geteuid() == 0, Limits: limits(),
+		Boundaries: offers(surveyed(true)), Root: os.Geteuid() == 0, Limits: limits(),
 		Allowed: s.host.permit.allowed(),
 	}
 	describeLogin(&answer)
 	return answer, nil
-}
-
-// offers are the boundaries that this release can make here, best first.
-func offers() []longstop.BoundaryOffer {
-	const later = "not built in this release"
-	group := longstop.BoundaryOffer{Kind: longstop.BoundaryCgroup, Can: true}
-	if _, err := cgroupHome(); err != nil {
-		group.Can, group.Because = false, err.Error()
-	}
-	return []longstop.BoundaryOffer{
-		group,
-		{Kind: longstop.BoundaryTree, Can: true},
-		{Kind: longstop.BoundarySystemd, Because: later},
-		{Kind: longstop.BoundarySlurm, Because: later},
-	}
 }
 
 // describeLogin tells what becomes of a user's processes when the user logs out.
@@ -89,15 +74,25 @@ func describeLogin(answer *wire.HelloAnswer) {
 	if !answer.Systemd {
 		return
 	}
-	answer.Linger = exists("/var/lib/systemd/linger/" + answer.User)
-	kill, known := killUserProcesses()
-	answer.KillUserProcess = kill
+	s := surveyed(false)
+	answer.Linger = s.Linger != nil && *s.Linger
+	answer.KillUserProcess = s.KillsAtLogout != nil && *s.KillsAtLogout
 	switch {
-	case !known:
-		answer.Notes = append(answer.Notes, "whether logind kills a user's processes at logout (KillUserProcesses) could not be found out")
-	case kill && !answer.Linger:
-		answer.Notes = append(answer.Notes, "logind kills this user's processes at logout (KillUserProcesses=yes), setsid or not: loginctl enable-linger "+
-			answer.User+", or KillUserProcesses=no in logind.conf")
+	case s.KillsAtLogout == nil:
+		answer.Notes = append(answer.Notes, "whether logind kills a user's processes at logout (KillUserProcesses) could not be found out: "+strings.Join(s.Unasked, "; "))
+	case answer.KillUserProcess && answer.Boundaries[0].Kind == longstop.BoundarySystemd && answer.Boundaries[0].Can:
+		answer.Notes = append(answer.Notes, "logind kills at logout what this user's sessions leave (KillUserProcesses=yes); what is in a unit stays: --detached, or --owner systemd")
+	case answer.KillUserProcess:
+		note := "logind kills this user's processes at logout (KillUserProcesses=yes), setsid or not"
+		for _, b := range answer.Boundaries {
+			if b.Kind == longstop.BoundarySystemd && b.Remedy != "" {
+				note += "; with a unit they would stay: " + b.Remedy
+			}
+		}
+		answer.Notes = append(answer.Notes, note)
+	}
+	if s.Shutdown != nil {
+		answer.Notes = append(answer.Notes, "a shutdown of the host is planned, or has begun")
 	}
 }
 

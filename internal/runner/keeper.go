@@ -14,6 +14,7 @@ import (
 	"github.com/longstop/longstop/internal/boundary"
 	"github.com/longstop/longstop/internal/fault"
 	"github.com/longstop/longstop/internal/record"
+	"github.com/longstop/longstop/internal/systemd"
 )
 
 // keeper is the process above a user's owners in one state folder. It starts them and is there to
@@ -38,11 +39,18 @@ type keeper struct {
 	adopted  map[boundary.Identity]*child       // inherited children
 	strays   []boundary.Exit                    // the last that ended and were nobody's yet
 	custody  map[longstop.RunID]*custody        // runs that we answer for
+	comings  map[longstop.RunID]*coming         // runs whose owner a service manager is starting
+	follows  map[longstop.RunID]chan struct{}   // runs whose unit is watched; closed when that is over
 	vigils   map[longstop.RunID]bool            // runs that another's owner answers for, or nobody yet
 	seen     map[longstop.RunID][]boundary.Stat // the tree of an owner that we ended though it was no child of ours
 	visitors int                                // open connections
 	leaving  bool                               // TERM came: go as soon as may be
 	stirred  chan struct{}                      // one of these changed
+
+	managers struct {
+		sync.Mutex
+		of map[systemd.Kind]*systemd.Manager
+	}
 }
 
 const (
@@ -82,7 +90,9 @@ func RunKeeper(args []string) int {
 	loginOpenFiles() // while nobody else waits for children
 	k := &keeper{folder: folder, reaper: &boundary.Reaper{}, home: home, flights: map[string]*flight{}, standbys: map[boundary.Identity]*ward{}, wards: map[longstop.RunID]*ward{},
 		adopted: map[boundary.Identity]*child{}, custody: map[longstop.RunID]*custody{}, vigils: map[longstop.RunID]bool{},
+		comings: map[longstop.RunID]*coming{}, follows: map[longstop.RunID]chan struct{}{},
 		seen: map[longstop.RunID][]boundary.Stat{}, stirred: make(chan struct{}, 1), ended: make(chan os.Signal, 1)}
+	k.managers.of = map[systemd.Kind]*systemd.Manager{}
 	signals := make(chan os.Signal, 4)
 	signal.Notify(k.ended, unix.SIGCHLD)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
@@ -146,7 +156,7 @@ func (k *keeper) restUntilFree() {
 func (k *keeper) needed() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.visitors+len(k.flights)+len(k.wards)+len(k.custody)+len(k.vigils) > 0
+	return k.visitors+len(k.flights)+len(k.wards)+len(k.custody)+len(k.vigils)+len(k.follows) > 0
 }
 
 func (k *keeper) isLeaving() bool {
@@ -228,7 +238,9 @@ func (k *keeper) welcome(l *link) {
 func (k *keeper) answer(l *link, a ask) {
 	switch {
 	case a.Verb == askSubmit && a.Submit != nil && a.Login != nil:
-		l.send(k.submit(*a.Submit, *a.Login))
+		l.send(k.submit(*a.Submit, *a.Login, a.Manager))
+	case a.Verb == askOwn:
+		k.arrive(l, a.RunID)
 	case a.Verb == askHold:
 		l.send(reply{Heard: true})
 		<-l.closed()
@@ -269,7 +281,7 @@ func (k *keeper) watch(signals <-chan os.Signal) {
 
 // goDown ends the runs that the keeper itself answers for, if the system is going down.
 func (k *keeper) goDown() {
-	if !systemStopping() {
+	if !goingDown(longstop.Boundary{}) {
 		return
 	}
 	k.mu.Lock()

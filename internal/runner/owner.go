@@ -17,6 +17,7 @@ import (
 	"github.com/longstop/longstop/internal/boundary"
 	"github.com/longstop/longstop/internal/fault"
 	"github.com/longstop/longstop/internal/record"
+	"github.com/longstop/longstop/internal/systemd"
 	"github.com/longstop/longstop/internal/wire"
 )
 
@@ -24,10 +25,11 @@ import (
 // nowhere on disk. Five descriptors come with it: the reading and writing ends of stdout's and
 // stderr's pipes, and the gate's report.
 type assignment struct {
-	StateDir string      `json:"state_dir"`
-	Home     string      `json:"home,omitempty"` // where the run's cgroup is to be made
-	Submit   wire.Submit `json:"submit"`
-	Login    login       `json:"login"`
+	StateDir string       `json:"state_dir"`
+	Home     string       `json:"home,omitempty"`    // where the run's cgroup is to be made
+	Manager  systemd.Kind `json:"manager,omitempty"` // the owner is the main process of a unit of its
+	Submit   wire.Submit  `json:"submit"`
+	Login    login        `json:"login"`
 }
 
 // login is what a workload has from the login that submitted it.
@@ -48,24 +50,35 @@ type verdict struct {
 const ownerStream = 3
 
 // RunOwner is an owner's main function: it starts one run's work and answers for it until its final
-// record is durable. Its keeper may die meanwhile.
+// record is durable. Its keeper may die meanwhile. One that a keeper started has the stream to it, one
+// that a service manager did asks for it.
 func RunOwner(args []string) int {
-	if err := becomeServant("longstop-owner", ownerStream); err != nil {
+	inUnit := len(args) == 3 && args[1] == ownerInUnit
+	inherited := ownerStream
+	if inUnit {
+		inherited = 2
+	}
+	if err := becomeServant("longstop-owner", inherited); err != nil {
 		return exitNoAnswer
 	}
 	children, signals := make(chan os.Signal, 1), make(chan os.Signal, 4)
 	signal.Notify(children, unix.SIGCHLD)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
-	keeper, err := inheritedLink(ownerStream)
-	if err != nil {
-		return exitNoAnswer
-	}
 	o := &owner{reaper: &boundary.Reaper{}}
-	if len(args) == 1 {
+	if len(args) > 0 {
 		o.ahead, _ = record.Open(args[0])
 	}
-	o.warm()
-	if err := o.receive(keeper); err != nil {
+	var keeper *link
+	var err error
+	if inUnit {
+		keeper, err = o.askFor(longstop.RunID(args[2]))
+	} else if keeper, err = inheritedLink(ownerStream); err == nil {
+		o.warm()
+	}
+	if err == nil {
+		err = o.receive(keeper)
+	}
+	if err != nil || inUnit && o.given.Submit.RunID != longstop.RunID(args[2]) {
 		return exitNoAnswer // the keeper went, or needs no owner
 	}
 	fault.At("owner.assigned")
@@ -80,6 +93,21 @@ func RunOwner(args []string) int {
 	o.given = assignment{} // the script, the environment's values
 	o.attend(custody, children, signals)
 	return exitAnswered
+}
+
+// ownerInUnit is the argument of an owner that a service manager starts, between folder and run.
+const ownerInUnit = "unit"
+
+// askFor asks the keeper for a run. One that knows nothing of it closes the connection.
+func (o *owner) askFor(id longstop.RunID) (*link, error) {
+	if o.ahead == nil {
+		return nil, errNobody
+	}
+	l, err := dial(o.ahead.FD(), keeperSocket)
+	if err != nil {
+		return nil, err
+	}
+	return l, l.send(ask{Verb: askOwn, RunID: id})
 }
 
 // warm pays, while no run waits, what the first use of each kind of message costs.
@@ -112,7 +140,9 @@ func (o *owner) receive(keeper *link) error {
 // heard and does nothing; to ignore it would be inherited by every workload.
 func becomeServant(name string, lastInherited int) error {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
-	unix.CloseOnExec(lastInherited)
+	if lastInherited > 2 {
+		unix.CloseOnExec(lastInherited)
+	}
 	if err := boundary.CloseInherited(lastInherited); err != nil {
 		return err
 	}
@@ -206,8 +236,10 @@ func firstRecord(sub wire.Submit, by longstop.Writer) longstop.Record {
 // start does steps 3 to 5 of launch.
 func (o *owner) start() (*custody, verdict) {
 	o.run.Settle()
-	o.enclose()
-	failure := o.placeGate()
+	failure := o.enclose()
+	if failure == nil {
+		failure = o.placeGate()
+	}
 	if failure != nil {
 		return nil, o.fail(failure)
 	}
@@ -239,15 +271,24 @@ func (o *owner) start() (*custody, verdict) {
 }
 
 // enclose makes the run's cgroup where it can have one. That one could be made a while ago and cannot
-// be now is said; the tree encloses the work all the same.
-func (o *owner) enclose() {
-	if o.given.Home == "" {
-		return
-	}
+// be now is said; the tree encloses the work all the same, unless more was asked for.
+func (o *owner) enclose() *longstop.LaunchError {
 	var err error
-	if o.group, o.rec.Boundary, err = enclose(o.given.Submit.RunID, o.given.Home); err != nil {
-		o.rec.Anomalies = append(o.rec.Anomalies, "the run has no cgroup of its own: "+err.Error())
+	switch {
+	case o.given.Manager != "":
+		o.group, o.rec.Boundary, err = encloseInUnit(o.given.Submit.RunID, o.given.Manager)
+		if err != nil {
+			return launchError("boundary", "", err)
+		}
+	case o.given.Home != "":
+		if o.group, o.rec.Boundary, err = enclose(o.given.Submit.RunID, o.given.Home); err != nil {
+			o.rec.Anomalies = append(o.rec.Anomalies, "the run has no cgroup of its own: "+err.Error())
+		}
 	}
+	if least := least(o.given.Submit.Request); strength[o.rec.Boundary.Kind] < strength[least] {
+		return &longstop.LaunchError{Step: "boundary", Message: fmt.Sprintf("the run's boundary would be %s, and at least %s was asked for", o.rec.Boundary.Kind, least)}
+	}
+	return nil
 }
 
 // custody begins to answer for the run.
@@ -331,7 +372,7 @@ func (o *owner) attend(c *custody, children, signals <-chan os.Signal) {
 func (c *custody) heard() {
 	c.do(func() { c.ask(longstop.CauseSignal, c.grace()) })
 	go func() {
-		if systemStopping() {
+		if goingDown(c.boundaryNow()) {
 			c.do(func() {
 				if c.rec.Cause == longstop.CauseSignal {
 					c.rec.Cause = longstop.CauseShutdown

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -381,39 +380,6 @@ func TestWatchWithoutInotify(t *testing.T) {
 				out.Close()
 				return
 			}
-		}
-	}
-}
-
-func TestKillUserProcesses(t *testing.T) {
-	t.Parallel()
-	type files map[string]string
-	for name, c := range map[string]struct {
-		files       files
-		kill, known bool
-	}{
-		"nothing":                  {files{}, false, false},
-		"as Debian ships it":       {files{"/etc/systemd/logind.conf": "[Login]\n#KillUserProcesses=no\n"}, false, true},
-		"as upstream ships it":     {files{"/etc/systemd/logind.conf": "[Login]\n#KillUserProcesses=yes\n"}, true, true},
-		"shipped under /usr":       {files{"/usr/lib/systemd/logind.conf": "#KillUserProcesses=no\n"}, false, true},
-		"set":                      {files{"/etc/systemd/logind.conf": "#KillUserProcesses=no\n KillUserProcesses = true \n"}, true, true},
-		"by a drop-in":             {files{"/etc/systemd/logind.conf": "KillUserProcesses=no\n", "/run/systemd/logind.conf.d/9.conf": "[Login]\nKillUserProcesses=1\n"}, true, true},
-		"drop-ins in their order":  {files{"/usr/lib/systemd/logind.conf.d/20.conf": "KillUserProcesses=yes\n", "/etc/systemd/logind.conf.d/10.conf": "KillUserProcesses=no\n"}, true, true},
-		"a drop-in hidden by /etc": {files{"/usr/lib/systemd/logind.conf.d/10.conf": "KillUserProcesses=yes\n", "/etc/systemd/logind.conf.d/10.conf": "KillUserProcesses=off\n"}, false, true},
-		"a word that is none":      {files{"/etc/systemd/logind.conf": "KillUserProcesses=perhaps\n"}, false, false},
-		"another setting":          {files{"/etc/systemd/logind.conf": "KillOnlyUsers=yes\n"}, false, false},
-	} {
-		root := t.TempDir()
-		for path, text := range c.files {
-			if err := os.MkdirAll(filepath.Dir(root+path), 0700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(root+path, []byte(text), 0600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if kill, known := killUserProcessesIn(root); kill != c.kill || known != c.known {
-			t.Errorf("%s: kill %v, known %v", name, kill, known)
 		}
 	}
 }

@@ -97,6 +97,9 @@ func runStatus(folder *record.Folder, id longstop.RunID) (status wire.RunStatus,
 	}
 	status.Record = raw
 	status.Output = run.Outputs(rec.Output)
+	if rec.Boundary.Unit != "" {
+		status.Unit = run.Unit()
+	}
 	if rec.State.Final() {
 		folder.Mend(id)
 		status.Released = releasedAlive(rec)

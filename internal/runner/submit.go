@@ -14,6 +14,7 @@ import (
 	"github.com/longstop/longstop/internal/fault"
 	"github.com/longstop/longstop/internal/gate"
 	"github.com/longstop/longstop/internal/record"
+	"github.com/longstop/longstop/internal/systemd"
 	"github.com/longstop/longstop/internal/wire"
 )
 
@@ -22,7 +23,7 @@ type flight struct{ landed chan struct{} }
 
 // submit accepts a run and starts it, or answers with the one that its key has. Submits of one key
 // are taken one after the other.
-func (k *keeper) submit(sub wire.Submit, from login) reply {
+func (k *keeper) submit(sub wire.Submit, from login, kind systemd.Kind) reply {
 	key := record.KeyHash(sub.Key)
 	for {
 		k.mu.Lock()
@@ -42,7 +43,7 @@ func (k *keeper) submit(sub wire.Submit, from login) reply {
 		k.mu.Unlock()
 		k.stir()
 	}()
-	answer, err := k.accept(sub, from)
+	answer, err := k.accept(sub, from, kind)
 	if err != nil {
 		return reply{Error: told(err)}
 	}
@@ -55,8 +56,8 @@ func (k *keeper) submit(sub wire.Submit, from login) reply {
 //  2. The run's folder is built, complete, while an owner stands by. Nothing leads to it yet.
 //  3. The key is claimed, create-only. From here on the run is accepted; whoever else claims the key
 //     is told of it.
-//  4. The owner gets the run.
-func (k *keeper) accept(sub wire.Submit, from login) (reply, error) {
+//  4. The owner gets the run. One in a unit (kind) is started no earlier.
+func (k *keeper) accept(sub wire.Submit, from login, kind systemd.Kind) (reply, error) {
 	claim, err := k.folder.Find(sub.Key)
 	if err != nil {
 		return reply{}, err
@@ -73,19 +74,28 @@ func (k *keeper) accept(sub wire.Submit, from login) (reply, error) {
 	if err := inTime(sub); err != nil {
 		return reply{}, err
 	}
-	w, err := k.standBy()
-	if err != nil {
-		return reply{}, err
+	var w *ward
+	if kind == "" {
+		if w, err = k.standBy(); err != nil {
+			return reply{}, err
+		}
 	}
 	claim, err = k.claim(sub)
 	if err != nil || !claim.Mine && !existing {
-		k.putBack(w)
+		if w != nil {
+			k.putBack(w)
+		}
 		if err != nil {
 			return reply{}, err
 		}
 		return k.existing(claim, sub)
 	}
-	answer, err := k.begin(w, sub, from)
+	var answer reply
+	if w != nil {
+		answer, err = k.begin(w, sub, from)
+	} else {
+		answer, err = k.beginUnit(sub, from, kind)
+	}
 	answer.Existing = existing
 	if err != nil {
 		go k.succeedTo(sub.RunID) // if nobody asks again

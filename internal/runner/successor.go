@@ -42,6 +42,7 @@ func (k *keeper) succeedTo(id longstop.RunID) {
 		return
 	}
 	if again := k.tryToSucceed(id); again > 0 {
+		k.corroborateAgain(id)
 		k.stir()
 		go k.keepVigil(id, again)
 		return
@@ -147,6 +148,9 @@ func (k *keeper) tryToSucceed(id longstop.RunID) (again time.Duration) {
 		return 0 // another machine's, in a folder that both have
 	}
 	keep = k.settle(run, rec)
+	if rec.Boundary.Unit != "" {
+		k.corroborateAgain(id)
+	}
 	return 0
 }
 
@@ -179,6 +183,9 @@ func (k *keeper) settle(run *record.Run, rec longstop.Record) bool {
 	}
 	if doubt != "" {
 		c.doubt(doubt)
+	}
+	if rec.Boundary.Unit != "" {
+		c.doubt("its owner, the main process of the " + rec.Boundary.Manager + " unit " + rec.Boundary.Unit + ", is gone: the service manager ends what that leaves")
 	}
 	c.mainEnded = rec.Main != nil && (rec.Main.ExitCode != nil || rec.Main.Signal != "")
 	c.enter(longstop.WorkloadOrphaned)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,6 +48,18 @@ type sight struct {
 	record   string
 	code     longstop.Code
 	orphaned bool
+	unit     string            // what its service manager says
+	overAt   longstop.BootTime // when it was first seen to be final, if its unit was not over by then
+}
+
+// unitEndsWithin is how long after a run's end its unit's is told of.
+const unitEndsWithin = 30 * time.Second
+
+func unitWords(u *longstop.Unit) string {
+	if u == nil {
+		return ""
+	}
+	return u.InvocationID + " " + u.ActiveState + " " + u.SubState + " " + u.Result + " " + u.MainCode + " " + strconv.FormatBool(u.Forgotten)
 }
 
 // watch pushes all unresolved runs, then every run whose record changed, and a heartbeat whenever
@@ -205,7 +218,16 @@ func (w *watcher) read(id longstop.RunID, all bool) (status wire.RunStatus, ok b
 	}
 	before, known := w.known[id]
 	status, state := runStatus(w.folder, id)
-	now := sight{record: string(status.Record), orphaned: status.Orphaned}
+	now := sight{record: string(status.Record), orphaned: status.Orphaned, unit: unitWords(status.Unit), overAt: before.overAt}
+	if u := status.Unit; state.Final() && u != nil && !u.Ended() && !u.Forgotten {
+		if now.overAt == 0 {
+			now.overAt = boundary.BootNow()
+		}
+		if boundary.BootNow().Sub(now.overAt) < unitEndsWithin {
+			w.known[id] = now
+			return status, before != now
+		}
+	}
 	switch {
 	case state.Final():
 		delete(w.known, id)

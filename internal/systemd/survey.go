@@ -188,9 +188,9 @@ func (s Survey) Boundary(kind longstop.BoundaryKind) longstop.BoundaryOffer {
 		return b
 	}
 	o := s.Offers[i]
-	b.Can, b.Because = o.Can && o.Outlives, o.Because
-	if o.Remedy != "" {
-		b.Because += ": " + o.Remedy
+	b.Can, b.Because, b.Remedy = o.Can && o.Outlives, o.Because, o.Remedy
+	if b.Can {
+		b.Manager = string(o.Manager)
 	}
 	return b
 }

@@ -367,8 +367,8 @@ func TestBoundaryOffer(t *testing.T) {
 		offers []Offer
 		want   longstop.BoundaryOffer
 	}{
-		{[]Offer{stays, refused}, longstop.BoundaryOffer{Kind: longstop.BoundarySystemd, Can: true}},
-		{[]Offer{dies, refused}, longstop.BoundaryOffer{Kind: longstop.BoundarySystemd, Because: "it ends at logout: loginctl enable-linger deploy"}},
+		{[]Offer{stays, refused}, longstop.BoundaryOffer{Kind: longstop.BoundarySystemd, Can: true, Manager: "user"}},
+		{[]Offer{dies, refused}, longstop.BoundaryOffer{Kind: longstop.BoundarySystemd, Because: "it ends at logout", Remedy: "loginctl enable-linger deploy"}},
 		{nil, longstop.BoundaryOffer{Kind: longstop.BoundarySystemd, Because: ErrNoSystemd.Error()}},
 		{[]Offer{refused}, longstop.BoundaryOffer{Kind: longstop.BoundarySystemd, Because: "refused"}},
 	} {

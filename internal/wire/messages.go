@@ -159,6 +159,8 @@ type RunStatus struct {
 	Orphaned bool `json:"orphaned,omitempty"`
 	// Output as the files are now; newer than the record's.
 	Output longstop.Output `json:"output,omitzero"`
+	// Unit is what the service manager said last of the unit that the run is or was in.
+	Unit *longstop.Unit `json:"unit,omitempty"`
 }
 
 // ListRequest asks for runs by cursor: unresolved ones, and those resolved after the cursor.
