@@ -166,6 +166,20 @@ type Dropped struct {
 	Reason string `json:"reason"` // DroppedOverMax, or the errno: "ENOSPC"
 }
 
+// Arrival is when the byte at an offset of a stream came, and with it those behind it, up to the next arrival.
+type Arrival struct {
+	Offset int64 `json:"offset"`
+	At     Time  `json:"at"`
+}
+
+// OutputTimes are when a stream's bytes came: GET /api/v1/actions/{id}/times. None where the work wrote into
+// the files itself. Total is how far they reach.
+type OutputTimes struct {
+	Arrivals []Arrival `json:"arrivals"`
+	Dropped  []Dropped `json:"dropped"` // which never came here
+	Total    int64     `json:"total"`
+}
+
 // DroppedOverMax is the reason of what lay between the head and the tail of a stream that grew larger
 // than was to be kept of it.
 const DroppedOverMax = "output_max"

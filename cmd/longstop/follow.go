@@ -63,9 +63,10 @@ type follower struct {
 
 // sink is where one stream of the run's output goes, and its next byte to come.
 type sink struct {
-	file *os.File
-	next atomic.Int64
-	end  atomic.Int64 // where the run's end was, if others wrote on after it and that is still to be said; else -1
+	file    *os.File
+	stamper *stamper // nil: bytes as they are
+	next    atomic.Int64
+	end     atomic.Int64 // where the run's end was, if others wrote on after it and that is still to be said; else -1
 }
 
 func newSink(file *os.File, from int64) *sink {
@@ -435,7 +436,12 @@ func (f *follower) put(to *sink, e client.Event) error {
 }
 
 func (f *follower) write(to *sink, data []byte, offset int64) error {
-	n, err := to.file.Write(data)
+	n, err := len(data), error(nil)
+	if to.stamper != nil {
+		err = to.stamper.put(data, offset)
+	} else {
+		n, err = to.file.Write(data)
+	}
 	to.next.Store(offset + int64(n))
 	if err == nil && f.app.talk.tty {
 		f.app.talk.wrote(data)

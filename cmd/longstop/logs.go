@@ -15,13 +15,14 @@ import (
 )
 
 func (a *app) logsVerb() *cobra.Command {
-	var follow, stderr bool
+	var follow, stderr, stamps bool
 	var offset int64
 	c := &cobra.Command{
 		Use:   "logs ID…",
 		Short: "What a run wrote, byte for byte",
 		Long: `Print what a run wrote to its standard output, or with --stderr to its standard error, byte for byte, on
-standard output. -f goes on until the run is over; interrupting it stops nothing but the printing. The host keeps
+standard output. -f goes on until the run is over; interrupting it stops nothing but the printing. What
+the host did not keep, and where a run ended whose released processes wrote on, is said on standard error. The host keeps
 output for some days (longstopd -h); after that logs says when and why it was removed, and exits 254.`,
 		Args: func(c *cobra.Command, args []string) error {
 			if err := ids(c, args); err != nil {
@@ -41,19 +42,20 @@ output for some days (longstopd -h); after that logs says when and why it was re
 				stream = "stderr"
 			}
 			if follow {
-				return a.logsFollow(c.Context(), args[0], stream, offset)
+				return a.logsFollow(c.Context(), args[0], stream, offset, stamps)
 			}
-			return a.logs(c.Context(), args, stream, offset)
+			return a.logs(c.Context(), args, stream, offset, stamps)
 		},
 		ValidArgsFunction: a.completeActions,
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run is over")
 	c.Flags().BoolVar(&stderr, "stderr", false, "its standard error instead")
+	c.Flags().BoolVarP(&stamps, "timestamps", "t", false, "before each line, when it began to come at the host")
 	c.Flags().Int64Var(&offset, "offset", 0, "begin at this byte of the stream")
 	return c
 }
 
-func (a *app) logs(ctx context.Context, args []string, stream string, offset int64) error {
+func (a *app) logs(ctx context.Context, args []string, stream string, offset int64, stamps bool) error {
 	return a.each(ctx, args, func(gateway *client.Client, action longstop.Action) error {
 		slow := time.AfterFunc(sayAfter, func() { a.talk.note("waiting for %s, which keeps the output", plain(action.Host)) })
 		output, err := gateway.Output(ctx, string(action.ID), stream, offset)
@@ -65,7 +67,7 @@ func (a *app) logs(ctx context.Context, args []string, stream string, offset int
 		if len(args) > 1 {
 			a.talk.note("%s %s", action.ID, stream)
 		}
-		n, err := a.copyLog(&action, stream, offset, output)
+		n, err := a.copyLog(a.logTo(gateway, &action, stream, offset, stamps), &action, stream, offset, output)
 		if err != nil {
 			return fmt.Errorf("the output of %s could not be read to its end (%s bytes were): %w", action.ID, number(n), err)
 		}
@@ -80,14 +82,28 @@ func (a *app) logs(ctx context.Context, args []string, stream string, offset int
 	})
 }
 
+// logTo is where a stream is printed to.
+func (a *app) logTo(gateway *client.Client, action *longstop.Action, stream string, offset int64, stamps bool) io.Writer {
+	if !stamps {
+		return a.out
+	}
+	return a.stamper(gateway, action.ID, stream, offset)
+}
+
+func (a *app) stamper(gateway *client.Client, id longstop.ActionID, stream string, offset int64) *stamper {
+	return &stamper{out: a.out, in: a.now().Location(), next: offset, ask: func(ctx context.Context) (longstop.OutputTimes, error) {
+		return gateway.OutputTimes(ctx, string(id), stream)
+	}}
+}
+
 // copyLog prints a stream from an offset, with a mark where the run ended in it.
-func (a *app) copyLog(action *longstop.Action, stream string, offset int64, output io.Reader) (n int64, err error) {
+func (a *app) copyLog(to io.Writer, action *longstop.Action, stream string, offset int64, output io.Reader) (n int64, err error) {
 	end := action.Output.StdoutAtEnd
 	if stream == "stderr" {
 		end = action.Output.StderrAtEnd
 	}
 	if action.Output.AfterEnd && offset <= end {
-		if n, err = io.CopyN(a.out, output, end-offset); err != nil {
+		if n, err = io.CopyN(to, output, end-offset); err != nil {
 			return n, ignore(err, io.EOF)
 		}
 		first := make([]byte, 1)
@@ -97,7 +113,7 @@ func (a *app) copyLog(action *longstop.Action, stream string, offset int64, outp
 		a.talk.note("%s: %s", action.ID, writtenAfter(stream, end))
 		output = io.MultiReader(bytes.NewReader(first), output)
 	}
-	rest, err := io.Copy(a.out, output)
+	rest, err := io.Copy(to, output)
 	return n + rest, err
 }
 
@@ -117,7 +133,7 @@ func (a *app) tellDropped(action *longstop.Action, stream string, offset int64) 
 	}
 }
 
-func (a *app) logsFollow(ctx context.Context, id, stream string, offset int64) error {
+func (a *app) logsFollow(ctx context.Context, id, stream string, offset int64, stamps bool) error {
 	gateway, err := a.gateway()
 	if err != nil {
 		return err
@@ -127,13 +143,17 @@ func (a *app) logsFollow(ctx context.Context, id, stream string, offset int64) e
 		return err
 	}
 	if action.Removed != nil { // nothing to follow: the gateway says why
-		return a.logs(ctx, []string{id}, stream, offset)
+		return a.logs(ctx, []string{id}, stream, offset, stamps)
 	}
 	f := &follower{app: a, client: gateway, action: &action, onlooker: true, rest: true}
+	to := newSink(a.out, offset)
+	if stamps {
+		to.stamper = a.stamper(gateway, action.ID, stream, offset)
+	}
 	if stream == "stdout" {
-		f.stdout = newSink(a.out, offset)
+		f.stdout = to
 	} else {
-		f.stderr = newSink(a.out, offset)
+		f.stderr = to
 	}
 	if action.Output.AfterEnd {
 		f.sawEnd(&action)

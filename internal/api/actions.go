@@ -106,6 +106,25 @@ func (s *Server) inspect(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, answer)
 }
 
+func (s *Server) times(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	stream := q.text("stream")
+	if err := q.check(); err != nil {
+		return err
+	}
+	times, err := s.gateway.OutputTimes(r.Context(), r.PathValue("id"), stream)
+	if err != nil {
+		return err
+	}
+	if times.Arrivals == nil {
+		times.Arrivals = []longstop.Arrival{}
+	}
+	if times.Dropped == nil {
+		times.Dropped = []longstop.Dropped{}
+	}
+	return writeJSON(w, http.StatusOK, times)
+}
+
 func (s *Server) raw(w http.ResponseWriter, r *http.Request) error {
 	if err := queryOf(r).check(); err != nil {
 		return err

@@ -40,6 +40,7 @@ type Gateway interface {
 	Watch(ctx context.Context, id string) (<-chan longstop.Action, error)
 	Output(ctx context.Context, id, stream string, offset int64, max int, wait time.Duration) (wire.OutputAnswer, error)
 	Flow(ctx context.Context, id, stream string, offset int64, take func(wire.OutputAnswer) error) (wire.OutputAnswer, error)
+	OutputTimes(ctx context.Context, id, stream string) (longstop.OutputTimes, error)
 	Inspect(ctx context.Context, id string) (wire.InspectAnswer, error)
 	Cancel(ctx context.Context, id string, by longstop.Requester, note func(string)) (longstop.Action, error)
 	Reconcile(ctx context.Context, id string) (longstop.Action, error)
@@ -113,6 +114,7 @@ func (s *Server) handler() http.Handler {
 		"GET /api/v1/actions/{id}/wait":       s.wait,
 		"GET /api/v1/actions/{id}/follow":     s.follow,
 		"GET /api/v1/actions/{id}/output":     s.output,
+		"GET /api/v1/actions/{id}/times":      s.times,
 		"GET /api/v1/actions/{id}/inspect":    s.inspect,
 		"GET /api/v1/actions/{id}/raw":        s.raw,
 		"POST /api/v1/actions/{id}/cancel":    s.cancel,

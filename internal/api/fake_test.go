@@ -262,6 +262,10 @@ func (f *fake) Output(ctx context.Context, id, stream string, offset int64, max 
 		End: f.end(stream, offset+int64(len(data)))}, nil
 }
 
+func (f *fake) OutputTimes(context.Context, string, string) (longstop.OutputTimes, error) {
+	return longstop.OutputTimes{Arrivals: []longstop.Arrival{{At: longstop.At(time.Unix(1700000000, 0))}}, Total: 5}, nil
+}
+
 func (f *fake) Inspect(context.Context, string) (wire.InspectAnswer, error) {
 	return wire.InspectAnswer{Complete: true}, nil
 }

@@ -278,6 +278,12 @@ func (c *Client) Inspect(ctx context.Context, id string) (i Inspection, err erro
 	return i, err
 }
 
+// OutputTimes says when the bytes of a stream came at the host.
+func (c *Client) OutputTimes(ctx context.Context, id, stream string) (times longstop.OutputTimes, err error) {
+	err = c.call(ctx, "GET", action(id, "/times"), url.Values{"stream": {stream}}, nil, &times)
+	return times, err
+}
+
 // Raw returns the answers of the host about an action, as the bytes that came.
 func (c *Client) Raw(ctx context.Context, id string) (list []longstop.RawAnswer, err error) {
 	err = c.call(ctx, "GET", action(id, "/raw"), nil, nil, &list)

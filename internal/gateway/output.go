@@ -39,6 +39,27 @@ func (g *Gateway) Output(ctx context.Context, id, stream string, offset int64, m
 	return r.read(ctx)
 }
 
+// OutputTimes says when the bytes of a stream came at the host.
+func (g *Gateway) OutputTimes(ctx context.Context, id, stream string) (longstop.OutputTimes, error) {
+	var times longstop.OutputTimes
+	if stream != "stdout" && stream != "stderr" {
+		return times, usage("stream %q: there are stdout and stderr", stream)
+	}
+	a, h, err := g.running(ctx, id)
+	if err != nil {
+		return times, err
+	}
+	if a.Removed != nil {
+		return times, notRemoved(&a)
+	}
+	got, err := h.inquire(ctx, wire.VerbOutput, wire.OutputRequest{RunID: a.RunID, Stream: stream, Times: true}, answerWithin)
+	var answer wire.OutputAnswer
+	if err == nil {
+		err = got.read(&answer)
+	}
+	return longstop.OutputTimes{Arrivals: answer.Times, Dropped: answer.Dropped, Total: answer.Total}, err
+}
+
 // outputReader asks for one answer with bytes in it, over as many connections as that takes.
 type outputReader struct {
 	h      *host

@@ -28,6 +28,8 @@ type keeping struct {
 	holes            holes
 	declared         bool // what is dropped is, all of it, for readers and heirs to see
 
+	times *record.Arrivals
+
 	mu      sync.Mutex
 	at      int64 // of the next byte
 	dropped []longstop.Dropped
@@ -62,7 +64,7 @@ func (k *keeping) open() error {
 		k.why = errnoOf(err)
 		return nil // nowhere to keep it; the work goes on
 	}
-	k.file = file
+	k.file, k.times = file, k.run.NoteArrivals(k.name, k.at)
 	declared, err := k.run.Declared(k.name)
 	if err != nil {
 		return fmt.Errorf("capture %s: %w", k.name, err)
@@ -157,6 +159,9 @@ func (k *keeping) punch(from, to int64) (why string) {
 
 // keep notes bytes that were written at the stream's end.
 func (k *keeping) keep(n int64) {
+	if n > 0 {
+		k.times.Came(k.at)
+	}
 	k.mu.Lock()
 	k.at += n
 	k.mu.Unlock()
@@ -190,6 +195,7 @@ func (k *keeping) close() {
 	if !k.declared { // if this fails, the record says it
 		k.run.Declare(k.name, k.dropped)
 	}
+	k.times.Close()
 	k.file.Close()
 }
 

@@ -42,6 +42,9 @@ func output(ctx context.Context, s *session, request wire.OutputRequest) (wire.O
 	if run.DirFD() < 0 {
 		return wire.OutputAnswer{}, &longstop.Error{Code: longstop.CodeExpired, Message: "the run's output is no longer on the host"}
 	}
+	if request.Times {
+		return outputTimes(run, request)
+	}
 	if request.Flow {
 		return s.flow(ctx, run, request)
 	}
@@ -137,4 +140,23 @@ func finalOutput(run *record.Run) (*longstop.Output, error) {
 		return nil, nil
 	}
 	return &rec.Output, nil
+}
+
+// outputTimes answers with when a stream's bytes came, and which of them were not kept.
+func outputTimes(run *record.Run, request wire.OutputRequest) (wire.OutputAnswer, error) {
+	final, err := finalOutput(run)
+	if err != nil {
+		return wire.OutputAnswer{}, err
+	}
+	stream := run.Stream(request.Stream)
+	defer stream.Close()
+	if err := stream.Look(final); err != nil {
+		return wire.OutputAnswer{}, err
+	}
+	answer := wire.OutputAnswer{Total: stream.Total, Dropped: stream.Dropped, End: final != nil}
+	if _, rec, err := run.Read(); err == nil && rec.Leftover == longstop.LeftoverRelease {
+		return answer, nil // nobody saw it come
+	}
+	answer.Times, err = run.Arrivals(request.Stream)
+	return answer, err
 }

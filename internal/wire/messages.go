@@ -196,6 +196,7 @@ type OutputRequest struct {
 	Max    int            `json:"max,omitempty"` // default and most: 1 MiB
 	WaitMS int64          `json:"wait_ms,omitempty"`
 	Flow   bool           `json:"flow,omitempty"`
+	Times  bool           `json:"times,omitempty"` // instead of bytes, when all of them came
 }
 
 // OutputAnswer has the bytes from Offset on: the offset asked for, or in flows the one reached, but where
@@ -207,6 +208,7 @@ type OutputAnswer struct {
 	Total   int64              `json:"total"` // bytes of the stream so far
 	Dropped []longstop.Dropped `json:"dropped,omitempty"`
 	End     bool               `json:"end,omitempty"`
+	Times   []longstop.Arrival `json:"times,omitempty"`
 }
 
 // Next is the offset of the byte behind those of the answer.
