@@ -116,14 +116,8 @@ func (a *app) tellHost(h *longstop.Host) {
 	if h.Hello == nil {
 		return
 	}
-	var can []string
-	for _, b := range h.Hello.Boundaries {
-		if b.Can {
-			can = append(can, string(b.Kind))
-		}
-	}
-	if len(can) > 1 { // a choice; why others are none, --json has
-		a.talk.note("boundaries: %s", strings.Join(can, ", "))
+	for _, line := range boundaryOffers(h.Hello.Boundaries) {
+		a.talk.note("%s", line)
 	}
 	if len(h.Hello.Allowed) > 0 {
 		a.talk.note("its forced command allows: %s", plain(strings.Join(h.Hello.Allowed, ", ")))
@@ -131,6 +125,34 @@ func (a *app) tellHost(h *longstop.Host) {
 	for _, note := range h.Hello.Notes {
 		a.talk.note("%s", plain(note))
 	}
+}
+
+// boundaryOffers say which boundaries a host has, where there is a choice, and what would let it have more.
+// Why it lacks what nothing gives it, --json has.
+func boundaryOffers(offers []longstop.BoundaryOffer) (lines []string) {
+	var can []string
+	lacks := map[string][]string{} // by remedy
+	var remedies []string
+	for _, b := range offers {
+		switch {
+		case b.Can && b.Manager != "":
+			can = append(can, plain(string(b.Kind)+" (its "+b.Manager+" manager's)"))
+		case b.Can:
+			can = append(can, plain(string(b.Kind)))
+		case b.Remedy != "":
+			if lacks[b.Remedy] == nil {
+				remedies = append(remedies, b.Remedy)
+			}
+			lacks[b.Remedy] = append(lacks[b.Remedy], plain(string(b.Kind)))
+		}
+	}
+	if len(can) > 1 {
+		lines = append(lines, "boundaries: "+strings.Join(can, ", "))
+	}
+	for _, remedy := range remedies {
+		lines = append(lines, "boundaries it could have, too, after "+plain(remedy)+" there: "+strings.Join(lacks[remedy], ", "))
+	}
+	return lines
 }
 
 func (a *app) hostList() *cobra.Command {

@@ -19,8 +19,9 @@ func (a *app) psVerb() *cobra.Command {
 		Use:   "ps",
 		Short: "What is running, and what is not known",
 		Long: `List what runs, and what is not known: actions of which the host may still have something to say, and
-those that were lost. -a lists those that are over, too. ALIVE answers whether something of it still runs, OUTCOME what came of
-it, SEEN how old that knowledge is; "!" says why it cannot be newer.`,
+those that were lost. -a lists those that are over, too. LIFETIME tells a detached run, which goes on until it
+ends or is cancelled, from a leased one; ALIVE answers whether something of it still runs, OUTCOME what came
+of it, SEEN how old that knowledge is; "!" says why it cannot be newer.`,
 		Args: exactly(),
 		RunE: func(c *cobra.Command, _ []string) error { return a.ps(c.Context(), f) },
 	}
@@ -134,7 +135,7 @@ func psTable(list []longstop.Action, now time.Time, columns int) *table {
 	if columns == 0 || columns >= narrow {
 		ids = nil
 	}
-	t.row("", "ACTION", "HOST", "ALIVE", "OUTCOME", "STATE", "FOR", "SEEN", "WHAT")
+	t.row("", "ACTION", "HOST", "LIFETIME", "ALIVE", "OUTCOME", "STATE", "FOR", "SEEN", "WHAT")
 	for i := range list {
 		action := &list[i]
 		remark := trouble(action)
@@ -145,7 +146,7 @@ func psTable(list []longstop.Action, now time.Time, columns int) *table {
 		if ids != nil {
 			id = ids[i]
 		}
-		t.row(remark, id, plain(action.Host), string(action.Alive), words(string(action.Outcome)), state(action),
+		t.row(remark, id, plain(action.Host), plain(string(action.Request.Lifetime)), string(action.Alive), words(string(action.Outcome)), state(action),
 			lasted(action, now), seen(action, now), command(&action.Request))
 	}
 	return t

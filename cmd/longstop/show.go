@@ -155,6 +155,9 @@ func lanes(a *longstop.Action, now time.Time, columns int) string {
 		lane("", longstop.Time{}, "its login shell printed: "+plain(strings.TrimSpace(noise)))
 	}
 	lane("workload", workloadAt(a), workloadWords(a, now)...)
+	if u := a.Workload.Unit; u != nil {
+		lane("unit", u.ReadAt, unitLine(u)...)
+	}
 	for _, anomaly := range a.Workload.Anomalies {
 		lane("", longstop.Time{}, "! "+plain(anomaly))
 	}
@@ -448,4 +451,19 @@ func bodyText(body any) string {
 		return ""
 	}
 	return plain(string(text))
+}
+
+// unitLine is what the host's service manager says of a run's unit, beside the record.
+func unitLine(u *longstop.Unit) []string {
+	parts := []string{plain(u.Name) + " of the " + plain(u.Manager) + " manager"}
+	if u.ActiveState != "" {
+		parts = append(parts, strings.TrimSuffix(plain(u.ActiveState)+" ("+plain(u.SubState)+")", " ()"))
+	}
+	if u.Result != "" && (u.Ended() || u.Result != "success") {
+		parts = append(parts, "result "+plain(u.Result))
+	}
+	if u.Forgotten {
+		parts = append(parts, "forgotten since")
+	}
+	return parts
 }

@@ -80,7 +80,12 @@ func (h *host) sightOf(a *longstop.Action, secret []byte, s wire.RunStatus, now 
 // record's bytes beside it.
 func observe(d *draft, seen reconcile.Seen, raw []byte) {
 	by := seen.Sighting.By
+	launched, unit := d.Launch.State, d.Workload.Unit
 	changed, contradiction := lifecycle.Observe(&d.Action, seen.Record, seen.Sighting)
+	noteDetached(d, launched, by)
+	if now := d.Workload.Unit; now != nil && (now.Ended() || now.Forgotten) && (unit == nil || !unit.Ended() && !unit.Forgotten) {
+		d.note(journal.UnitSeen, by, map[string]any{"unit": now})
+	}
 	kept := sqlite.Raw{Kind: "record", Bytes: raw}
 	if contradiction != "" {
 		d.note(journal.Contradiction, by, map[string]any{"says": contradiction, "sequence": seen.Record.Sequence}, kept)
@@ -89,6 +94,19 @@ func observe(d *draft, seen reconcile.Seen, raw []byte) {
 		d.note(journal.Observed, by, map[string]any{
 			"state": d.Workload.State, "sequence": seen.Record.Sequence, "writer": seen.Record.Writer.Kind, "signed": seen.Sighting.Signed}, kept)
 	}
+}
+
+// noteDetached journals that a host has taken a run that nobody's lease ends.
+func noteDetached(d *draft, before longstop.LaunchState, by string) {
+	if d.Request.Lifetime != longstop.Detached || before == longstop.LaunchAccepted || d.Launch.State != longstop.LaunchAccepted {
+		return
+	}
+	b := d.Workload.Boundary
+	say := map[string]any{"boundary": b.Kind}
+	if b.Unit != "" {
+		say["manager"], say["unit"] = b.Manager, b.Unit
+	}
+	d.note(journal.DetachedAccepted, by, say)
 }
 
 // cannotSee notes inside a change that the host's answer is no sight of the run.

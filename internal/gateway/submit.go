@@ -175,9 +175,11 @@ func (l *launching) settle(c carried, first bool) {
 			return l.unreadable(d, answer, bad, raw)
 		}
 		sighting := lifecycle.Sighting{At: d.at, By: l.h.by(), Signed: seen.signed}
+		launched := d.Launch.State
 		changed, contradiction := lifecycle.Observe(&d.Action, seen.record, sighting)
 		d.note(journal.LaunchAnswered, l.g.by, map[string]any{"launch": d.Launch.State, "ssh_command": d.SSHCommand.State,
 			"state": d.Workload.State, "existing": answer.Existing, "changed": changed}, raw)
+		noteDetached(d, launched, l.g.by)
 		if contradiction != "" {
 			d.note(journal.Contradiction, l.g.by, map[string]any{"says": contradiction})
 		}

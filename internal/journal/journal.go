@@ -46,6 +46,8 @@ const (
 	LaunchAnswered    Kind = "launch_answered"    // a submit was answered, or refused before it went out
 	LaunchUnanswered  Kind = "launch_unanswered"  // a submit may have gone out and no readable answer came
 	Observed          Kind = "observed"           // a host's record was applied to an action
+	DetachedAccepted  Kind = "detached_accepted"  // a host has a run that needs no word from here to go on: where it is
+	UnitSeen          Kind = "unit_seen"          // what a host's service manager said of a run's unit at its end
 	Contradiction     Kind = "contradiction"      // a record says other than a final state that stands
 	CancelRequested   Kind = "cancel_requested"   // someone asked for an action to be stopped
 	CancelDelivered   Kind = "cancel_delivered"   // the host took the cancel and has not finished it

@@ -98,7 +98,7 @@ func runStatus(folder *record.Folder, id longstop.RunID) (status wire.RunStatus,
 	status.Record = raw
 	status.Output = run.Outputs(rec.Output)
 	if rec.Boundary.Unit != "" {
-		status.Unit = run.Unit()
+		status.Unit = unitOf(run, rec)
 	}
 	if rec.State.Final() {
 		folder.Mend(id)

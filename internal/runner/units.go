@@ -272,6 +272,39 @@ func (k *keeper) follow(id longstop.RunID, u longstop.Unit) {
 	}
 }
 
+// unitOf is what is kept of a run's unit. Of a run that is over and whose unit was not when a keeper
+// saw it last, the manager is asked: that keeper may be gone, and the unit forgotten.
+func unitOf(run *record.Run, rec longstop.Record) *longstop.Unit {
+	kept := run.Unit()
+	if kept != nil && (kept.Name != rec.Boundary.Unit || kept.Manager != rec.Boundary.Manager) {
+		kept = nil // not a keeper's word
+	}
+	if !rec.State.Final() || kept != nil && (kept.Ended() || kept.Forgotten) || rec.Writer.MachineID != boundary.MachineID() {
+		return kept
+	}
+	if kept == nil {
+		kept = &longstop.Unit{Manager: rec.Boundary.Manager, Name: rec.Boundary.Unit}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	m, err := systemd.Connect(ctx, systemd.Kind(kept.Manager))
+	if err != nil {
+		return kept
+	}
+	defer m.Close()
+	now, err := m.Read(ctx, kept.Name, kept.InvocationID)
+	if err == nil {
+		return &now
+	}
+	if again := run.Unit(); again != nil && again.Ended() { // the end was read, and the unit let go
+		return again
+	}
+	if errors.Is(err, systemd.ErrNoUnit) {
+		kept.Forgotten, kept.ReadAt = true, longstop.At(time.Now())
+	}
+	return kept
+}
+
 // corroborateAgain goes on with what an earlier keeper kept.
 func (k *keeper) corroborateAgain(id longstop.RunID) {
 	run, err := k.folder.Run(id)
