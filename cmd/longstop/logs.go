@@ -91,7 +91,8 @@ func (a *app) logTo(gateway *client.Client, action *longstop.Action, stream stri
 }
 
 func (a *app) stamper(gateway *client.Client, id longstop.ActionID, stream string, offset int64) *stamper {
-	return &stamper{out: a.out, in: a.now().Location(), next: offset, ask: func(ctx context.Context) (longstop.OutputTimes, error) {
+	trouble := func(err error) { a.talk.note("when it came is not known: %s", plain(asError(err).Message)) }
+	return &stamper{out: a.out, trouble: trouble, in: a.now().Location(), next: offset, ask: func(ctx context.Context) (longstop.OutputTimes, error) {
 		return gateway.OutputTimes(ctx, string(id), stream)
 	}}
 }

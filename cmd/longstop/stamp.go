@@ -15,13 +15,14 @@ const stampLayout = "2006-01-02T15:04:05.000Z07:00"
 // stamper prints a stream with the time at which each line began to come at the host. Times are asked for
 // again as the stream goes beyond those that are known.
 type stamper struct {
-	out   io.Writer
-	ask   func(context.Context) (longstop.OutputTimes, error)
-	in    *time.Location
-	next  int64 // offset of the next byte of a stream that is written without offsets
-	known longstop.OutputTimes
-	asked time.Time
-	mid   bool // of a line
+	out     io.Writer
+	ask     func(context.Context) (longstop.OutputTimes, error)
+	trouble func(error) // told of the first time that asking failed; nil: nobody
+	in      *time.Location
+	next    int64 // offset of the next byte of a stream that is written without offsets
+	known   longstop.OutputTimes
+	asked   time.Time
+	mid     bool // of a line
 }
 
 // Write prints what follows, passing over what the host did not keep.
@@ -82,8 +83,12 @@ func (s *stamper) look(offset int64) {
 		s.asked = now
 		ctx, cancel := context.WithTimeout(context.Background(), askPatience)
 		defer cancel()
-		if times, err := s.ask(ctx); err == nil {
+		times, err := s.ask(ctx)
+		if err == nil {
 			s.known = times
+		} else if s.trouble != nil {
+			s.trouble(err)
+			s.trouble = nil
 		}
 	}
 }

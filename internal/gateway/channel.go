@@ -168,7 +168,7 @@ func (c *channel) recognise() error {
 // receive reads frames until the channel ends.
 func (c *channel) receive(first string, stderr *drained) {
 	defer close(c.read)
-	frames := wire.NewReader(c.session.Stdout(), wire.Options{Nonce: first, Data: true})
+	frames := wire.NewReader(heeded{c.session.Stdout(), c.heed}, wire.Options{Nonce: first, Data: true})
 	begun := false
 	for {
 		nonce, body, err := frames.Next()
@@ -237,7 +237,6 @@ func (c *channel) dispatch(nonce string, body []byte, frames *wire.Reader) error
 		return err
 	}
 	c.mu.Lock()
-	c.heard = time.Now()
 	waiter := c.waiting[nonce]
 	if answer.Final {
 		delete(c.waiting, nonce)
@@ -383,6 +382,28 @@ func (c *channel) silence() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Since(c.heard)
+}
+
+// heed notes that something came. Over a slow link a frame takes longer than a host may be silent, and so
+// does what waits behind a flow on the same connection.
+func (c *channel) heed() {
+	c.mu.Lock()
+	c.heard = time.Now()
+	c.mu.Unlock()
+}
+
+// heeded is a reader that tells of each part that came.
+type heeded struct {
+	io.Reader
+	came func()
+}
+
+func (r heeded) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if n > 0 {
+		r.came()
+	}
+	return n, err
 }
 
 func (c *channel) tell(bootID string, now longstop.BootTime) {

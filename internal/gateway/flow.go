@@ -44,7 +44,7 @@ func (g *Gateway) Flow(ctx context.Context, id, stream string, offset int64, tak
 		return reached, err
 	}
 	defer session.Close()
-	f := &flow{host: h, session: session, ledger: wire.NewLedger(), nonce: wire.NewNonce(), stream: stream, reached: reached}
+	f := &flow{host: h, link: link, session: session, ledger: wire.NewLedger(), nonce: wire.NewNonce(), stream: stream, reached: reached}
 	defer context.AfterFunc(ctx, func() { session.Close() })()
 	defer f.watchOver(cancel)()
 	err = f.ask(wire.OutputRequest{RunID: a.RunID, Stream: stream, Offset: offset, WaitMS: flowPause.Milliseconds(), Flow: true})
@@ -58,6 +58,7 @@ func (g *Gateway) Flow(ctx context.Context, id, stream string, offset int64, tak
 // flow is one stream's output on its way over a session of its own.
 type flow struct {
 	host    *host
+	link    sshlink.Link
 	session sshlink.Channel
 	ledger  *wire.Ledger
 	nonce   string
@@ -78,7 +79,21 @@ func (f *flow) watchOver(end func()) (stop func() bool) {
 func (f *flow) Read(p []byte) (int, error) {
 	f.silence.Reset(flowPause + answerWithin)
 	defer f.silence.Stop()
-	return f.session.Stdout().Read(p)
+	n, err := f.session.Stdout().Read(p)
+	if n > 0 {
+		f.host.heed(f.link)
+	}
+	return n, err
+}
+
+// heed notes on the host's channel that something came over the connection that it is on.
+func (h *host) heed(link sshlink.Link) {
+	h.mu.Lock()
+	ch := h.channel
+	h.mu.Unlock()
+	if ch != nil && ch.link == link {
+		ch.heed()
+	}
 }
 
 func (f *flow) ask(request wire.OutputRequest) error {

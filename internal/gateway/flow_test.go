@@ -102,3 +102,30 @@ func TestFlowWithoutRoom(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestSlowLink: a block that takes longer than a host may be silent comes whole, over the connection that
+// there is; so does a flow, behind which the host's heartbeats wait.
+func TestSlowLink(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	const size = 300_000
+	a := b.run(script(fmt.Sprintf("head -c %d /dev/zero", size)))
+	b.wait(a.ID)
+	b.tap.mu.Lock()
+	dials := b.tap.dials
+	b.tap.mu.Unlock()
+	b.tap.pace.Store(int64(5 * time.Millisecond)) // at most 200 KB/s; silent is who says nothing for 600 ms
+	got, err := b.Output(t.Context(), string(a.ID), "stdout", 0, 0, 0)
+	if err != nil || len(got.Data) < 200_000 {
+		t.Errorf("%d bytes, %v", len(got.Data), err)
+	}
+	reached, err := b.Flow(t.Context(), string(a.ID), "stdout", 0, func(wire.OutputAnswer) error { return nil })
+	if err != nil || reached.Offset != size || !reached.End {
+		t.Errorf("flowed to %d: %v", reached.Offset, err)
+	}
+	b.tap.mu.Lock()
+	defer b.tap.mu.Unlock()
+	if b.tap.dials != dials {
+		t.Errorf("the connection was made again %d times", b.tap.dials-dials)
+	}
+}

@@ -101,9 +101,13 @@ func (r *outputReader) once(ctx context.Context) (answer wire.OutputAnswer, err 
 	ask := r.ask
 	ask.Max = min(ask.Max, r.h.mostOutput())
 	ask.WaitMS = max(min(time.Until(r.until), pollWithin), 0).Milliseconds()
+	begun := time.Now()
 	got, err := r.h.inquire(ctx, wire.VerbOutput, ask, pollWithin+answerWithin)
 	if err != nil {
 		return answer, err
+	}
+	if len(got.Data) == ask.Max && time.Since(begun) < time.Second {
+		r.h.quick(ask.Max)
 	}
 	if err := got.read(&answer); err != nil {
 		return answer, err
@@ -115,8 +119,12 @@ func (r *outputReader) once(ctx context.Context) (answer wire.OutputAnswer, err 
 	return answer, nil
 }
 
-// leastOutput is what is asked for at once of a host behind a link that takes longest.
-const leastOutput = 16 << 10
+// What is asked for at once of a host: at first, and over the slowest link. Whatever else the host says on
+// its channel waits behind it.
+const (
+	firstOutput = 256 << 10
+	leastOutput = 16 << 10
+)
 
 // halve asks for half as much at once from now on, of this host: over a slow link a block takes longer than
 // its answer may. It reports whether that can help.
@@ -129,12 +137,19 @@ func (r *outputReader) halve() bool {
 	return true
 }
 
-// mostOutput is how much of a stream is asked for at once.
+// mostOutput is how much of a stream is asked for at once. It grows as blocks come soon, and shrinks as they do not.
 func (h *host) mostOutput() int {
 	if most := h.outputMost.Load(); most > 0 {
 		return int(most)
 	}
-	return maxOutput
+	return firstOutput
+}
+
+// quick notes that a whole block came soon: the next may be larger.
+func (h *host) quick(block int) {
+	if most := min(2*block, maxOutput); most > h.mostOutput() {
+		h.outputMost.Store(int64(most))
+	}
 }
 
 // goneQuiet reports whether an error is the connection's, so that asking again may help.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/longstop/longstop/internal/sshlink"
 	"github.com/longstop/longstop/internal/wire"
@@ -34,6 +35,8 @@ type tap struct {
 	asked  map[wire.Verb]int
 	dials  int
 	refuse error // of every dial, where set
+
+	pace atomic.Int64 // where above 0, channels give a KiB at a time, each after so many nanoseconds
 }
 
 func (t *tap) set(decide func(verb wire.Verb) fate) {
@@ -184,6 +187,10 @@ func (o *tappedOut) answers(b []byte) bool {
 var errCut = errors.New("the connection was cut")
 
 func (o *tappedOut) Read(b []byte) (int, error) {
+	if pace := time.Duration(o.c.link.tap.pace.Load()); pace > 0 {
+		time.Sleep(pace) // a slow link is what is tested
+		b = b[:min(len(b), 1<<10)]
+	}
 	n, err := o.Reader.Read(b)
 	if o.c.over.Load() {
 		return 0, io.EOF
