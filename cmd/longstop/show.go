@@ -161,7 +161,7 @@ func lanes(a *longstop.Action, now time.Time, columns int) string {
 	for _, anomaly := range a.Workload.Anomalies {
 		lane("", longstop.Time{}, "! "+plain(anomaly))
 	}
-	if out := outputWords(&a.Output); len(out) > 0 {
+	if out := outputWords(a); len(out) > 0 {
 		lane("output", longstop.Time{}, out...)
 	}
 	if r := a.Removed; r != nil {
@@ -344,7 +344,17 @@ func leaseWords(a *longstop.Action, now time.Time) string {
 	return strings.Join(parts, between)
 }
 
-func outputWords(o *longstop.Output) []string {
+// growth says what released processes did to the output, or may.
+func growth(a *longstop.Action) string {
+	later := a.Output.StdoutBytes + a.Output.StderrBytes - a.Output.StdoutAtEnd - a.Output.StderrAtEnd
+	if a.ReleasedAlive() {
+		return "may still grow"
+	}
+	return number(later) + " of them after the run's end"
+}
+
+func outputWords(a *longstop.Action) []string {
+	o := &a.Output
 	if o.IsZero() {
 		return nil
 	}
@@ -356,7 +366,7 @@ func outputWords(o *longstop.Output) []string {
 		parts = append(parts, fmt.Sprintf("! %s bytes not kept on the host%s", number(o.DroppedBytes), whyDropped(o.DropReason)))
 	}
 	if o.AfterEnd {
-		parts = append(parts, "may still grow")
+		parts = append(parts, growth(a))
 	}
 	return append(parts, string(o.Stream))
 }
