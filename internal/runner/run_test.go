@@ -248,7 +248,7 @@ func TestSubmitRefusedBeforeAnythingStarts(t *testing.T) {
 		"after not_after":   {func(s *wire.Submit) { s.NotAfter = boundary.BootNow() - 1 }, longstop.CodeExpired},
 		"of another boot":   {func(s *wire.Submit) { s.BootID = "11111111-2222-3333-4444-555555555555" }, longstop.CodeExpired},
 		"with a dead lease": {func(s *wire.Submit) { s.Request.Lifetime = longstop.Leased; s.LeaseUntil = 1 }, longstop.CodeExpired},
-		"a terminal":        {func(s *wire.Submit) { s.Request.PTY = true }, longstop.CodeUnsupported},
+		"a lost terminal":   {func(s *wire.Submit) { s.Request.PTY, s.Request.Leftover = true, longstop.LeftoverRelease }, longstop.CodeUnsupported},
 		"slurm at least":    {func(s *wire.Submit) { s.Request.BoundaryMin = longstop.BoundarySlurm }, longstop.CodeUnsupported},
 		"systemd":           {func(s *wire.Submit) { s.Request.Owner = longstop.OwnerSystemd }, longstop.CodeUnsupported},
 		"nothing":           {func(s *wire.Submit) { s.Request.Script = "" }, longstop.CodeUsage},
