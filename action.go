@@ -68,8 +68,14 @@ type Request struct {
 	LeaseS      float64      `json:"lease_s,omitempty"`
 	DeadlineS   float64      `json:"deadline_s,omitempty"`
 	GraceS      float64      `json:"grace_s"`
-	Reason      string       `json:"reason,omitempty"`
-	Digest      string       `json:"digest,omitempty"` // "sha256:…", made by the gateway
+	Preflight   string       `json:"preflight,omitempty"` // for sh -c, before the work: see PreflightDone
+	Verify      string       `json:"verify,omitempty"`    // for sh -c, once the work has succeeded
+	CheckS      float64      `json:"check_s,omitempty"`   // how long either may take
+	Exclusive   string       `json:"exclusive,omitempty"` // a name that one run holds at a time
+	// ExclusiveWaitS is how long the run may be queued for it; 0: it is refused at once.
+	ExclusiveWaitS float64 `json:"exclusive_wait_s,omitempty"`
+	Reason         string  `json:"reason,omitempty"`
+	Digest         string  `json:"digest,omitempty"` // "sha256:…", made by the gateway
 }
 
 // Limits are resource limits that the boundary must be able to hold. Zero asks for none.
@@ -130,6 +136,14 @@ type Workload struct {
 	Lease       *Lease        `json:"lease,omitempty"`
 	DeadlineAt  Time          `json:"deadline_at,omitzero"`
 	Anomalies   []string      `json:"anomalies,omitempty"`
+
+	Exclusive   *Exclusive        `json:"exclusive,omitempty"`
+	Preflight   *Check            `json:"preflight,omitempty"`
+	Verify      *Check            `json:"verify,omitempty"`
+	EffectProof EffectProof       `json:"effect_proof,omitempty"` // absent: nothing was asked
+	Evidence    map[string]string `json:"evidence,omitempty"`     // the work's own word
+	Progress    *Progress         `json:"progress,omitempty"`
+
 	// Unsigned says that the record bears no MAC of the run's secret: a successor wrote it.
 	Unsigned bool `json:"unsigned,omitempty"`
 	// Unit is what the host's service manager says of the unit that the run was in, beside the record.

@@ -41,6 +41,13 @@ type Record struct {
 	Output        Output     `json:"output,omitzero"`
 	Anomalies     []string   `json:"anomalies,omitempty"` // plain words: what did not match, what could not be done
 
+	Exclusive   *Exclusive        `json:"exclusive,omitempty"`
+	Preflight   *Check            `json:"preflight,omitempty"`
+	Verify      *Check            `json:"verify,omitempty"`
+	EffectProof EffectProof       `json:"effect_proof,omitempty"` // absent: nothing was asked
+	Evidence    map[string]string `json:"evidence,omitempty"`     // the work's own word
+	Progress    *Progress         `json:"progress,omitempty"`
+
 	// MAC is the hex HMAC-SHA-256, under the run's secret, of this record's bytes without it.
 	// A successor never had the secret and leaves it out.
 	MAC string `json:"mac,omitempty"`

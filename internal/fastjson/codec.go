@@ -264,6 +264,35 @@ func appendRecord(b []byte, v *longstop.Record) []byte {
 		}
 		b = append(b, ']')
 	}
+	if v.Exclusive != nil {
+		b = append(b, `,"exclusive":`...)
+		b = appendExclusive(b, v.Exclusive)
+	}
+	if v.Preflight != nil {
+		b = append(b, `,"preflight":`...)
+		b = appendCheck(b, v.Preflight)
+	}
+	if v.Verify != nil {
+		b = append(b, `,"verify":`...)
+		b = appendCheck(b, v.Verify)
+	}
+	if v.EffectProof != "" {
+		b = append(b, `,"effect_proof":`...)
+		b = appendString(b, string(v.EffectProof))
+	}
+	if len(v.Evidence) > 0 {
+		b = append(b, `,"evidence":`...)
+		b = append(b, '{')
+		for i, name := range slices.Sorted(maps.Keys(v.Evidence)) {
+			b = append(appendString(comma(b, i), name), ':')
+			b = appendString(b, string(v.Evidence[name]))
+		}
+		b = append(b, '}')
+	}
+	if v.Progress != nil {
+		b = append(b, `,"progress":`...)
+		b = appendProgress(b, v.Progress)
+	}
 	if v.MAC != "" {
 		b = append(b, `,"mac":`...)
 		b = appendString(b, string(v.MAC))
@@ -365,6 +394,26 @@ func appendRequest(b []byte, v *longstop.Request) []byte {
 	}
 	b = append(b, `,"grace_s":`...)
 	b = appendFloat(b, v.GraceS)
+	if v.Preflight != "" {
+		b = append(b, `,"preflight":`...)
+		b = appendString(b, string(v.Preflight))
+	}
+	if v.Verify != "" {
+		b = append(b, `,"verify":`...)
+		b = appendString(b, string(v.Verify))
+	}
+	if v.CheckS != 0 {
+		b = append(b, `,"check_s":`...)
+		b = appendFloat(b, v.CheckS)
+	}
+	if v.Exclusive != "" {
+		b = append(b, `,"exclusive":`...)
+		b = appendString(b, string(v.Exclusive))
+	}
+	if v.ExclusiveWaitS != 0 {
+		b = append(b, `,"exclusive_wait_s":`...)
+		b = appendFloat(b, v.ExclusiveWaitS)
+	}
 	if v.Reason != "" {
 		b = append(b, `,"reason":`...)
 		b = appendString(b, string(v.Reason))
@@ -548,6 +597,35 @@ func appendWorkload(b []byte, v *longstop.Workload) []byte {
 			b = appendString(b, string(v.Anomalies[i]))
 		}
 		b = append(b, ']')
+	}
+	if v.Exclusive != nil {
+		b = append(b, `,"exclusive":`...)
+		b = appendExclusive(b, v.Exclusive)
+	}
+	if v.Preflight != nil {
+		b = append(b, `,"preflight":`...)
+		b = appendCheck(b, v.Preflight)
+	}
+	if v.Verify != nil {
+		b = append(b, `,"verify":`...)
+		b = appendCheck(b, v.Verify)
+	}
+	if v.EffectProof != "" {
+		b = append(b, `,"effect_proof":`...)
+		b = appendString(b, string(v.EffectProof))
+	}
+	if len(v.Evidence) > 0 {
+		b = append(b, `,"evidence":`...)
+		b = append(b, '{')
+		for i, name := range slices.Sorted(maps.Keys(v.Evidence)) {
+			b = append(appendString(comma(b, i), name), ':')
+			b = appendString(b, string(v.Evidence[name]))
+		}
+		b = append(b, '}')
+	}
+	if v.Progress != nil {
+		b = append(b, `,"progress":`...)
+		b = appendProgress(b, v.Progress)
 	}
 	if v.Unsigned {
 		b = append(b, `,"unsigned":`...)
@@ -922,6 +1000,67 @@ func appendCancelLog(b []byte, v *longstop.CancelLog) []byte {
 	return end(b, start)
 }
 
+func appendExclusive(b []byte, v *longstop.Exclusive) []byte {
+	start := len(b)
+	b = append(b, `,"name":`...)
+	b = appendString(b, string(v.Name))
+	if !v.Since.IsZero() {
+		b = append(b, `,"since":`...)
+		b = appendTime(b, v.Since)
+	}
+	if v.HeldBy != "" {
+		b = append(b, `,"held_by":`...)
+		b = appendString(b, string(v.HeldBy))
+	}
+	if !v.HeldSince.IsZero() {
+		b = append(b, `,"held_since":`...)
+		b = appendTime(b, v.HeldSince)
+	}
+	return end(b, start)
+}
+
+func appendCheck(b []byte, v *longstop.Check) []byte {
+	start := len(b)
+	b = append(b, `,"state":`...)
+	b = appendString(b, string(v.State))
+	if !v.StartedAt.IsZero() {
+		b = append(b, `,"started_at":`...)
+		b = appendTime(b, v.StartedAt)
+	}
+	if !v.EndedAt.IsZero() {
+		b = append(b, `,"ended_at":`...)
+		b = appendTime(b, v.EndedAt)
+	}
+	if v.ExitCode != nil {
+		b = append(b, `,"exit_code":`...)
+		b = strconv.AppendInt(b, int64(*v.ExitCode), 10)
+	}
+	if v.Signal != "" {
+		b = append(b, `,"signal":`...)
+		b = appendString(b, string(v.Signal))
+	}
+	if v.Because != "" {
+		b = append(b, `,"because":`...)
+		b = appendString(b, string(v.Because))
+	}
+	return end(b, start)
+}
+
+func appendProgress(b []byte, v *longstop.Progress) []byte {
+	start := len(b)
+	b = append(b, `,"line":`...)
+	b = appendString(b, string(v.Line))
+	if v.Percent != nil {
+		b = append(b, `,"percent":`...)
+		b = appendFloat(b, *v.Percent)
+	}
+	if !v.At.IsZero() {
+		b = append(b, `,"at":`...)
+		b = appendTime(b, v.At)
+	}
+	return end(b, start)
+}
+
 func appendLimits(b []byte, v *longstop.Limits) []byte {
 	start := len(b)
 	if v.OpenFiles != 0 {
@@ -1183,6 +1322,16 @@ func readRequest(r *reader, v *longstop.Request) {
 			v.DeadlineS = r.float()
 		case "grace_s":
 			v.GraceS = r.float()
+		case "preflight":
+			v.Preflight = string(r.text())
+		case "verify":
+			v.Verify = string(r.text())
+		case "check_s":
+			v.CheckS = r.float()
+		case "exclusive":
+			v.Exclusive = string(r.text())
+		case "exclusive_wait_s":
+			v.ExclusiveWaitS = r.float()
 		case "reason":
 			v.Reason = string(r.text())
 		case "digest":
@@ -1328,6 +1477,36 @@ func readWorkload(r *reader, v *longstop.Workload) {
 				var one string
 				one = string(r.text())
 				v.Anomalies = append(v.Anomalies, one)
+			}
+		case "exclusive":
+			if !r.null() {
+				v.Exclusive = new(longstop.Exclusive)
+				readExclusive(r, v.Exclusive)
+			}
+		case "preflight":
+			if !r.null() {
+				v.Preflight = new(longstop.Check)
+				readCheck(r, v.Preflight)
+			}
+		case "verify":
+			if !r.null() {
+				v.Verify = new(longstop.Check)
+				readCheck(r, v.Verify)
+			}
+		case "effect_proof":
+			v.EffectProof = longstop.EffectProof(r.text())
+		case "evidence":
+			for begun := false; r.member(&begun); {
+				if v.Evidence == nil {
+					v.Evidence = map[string]string{}
+				}
+				name := r.key()
+				v.Evidence[name] = string(r.text())
+			}
+		case "progress":
+			if !r.null() {
+				v.Progress = new(longstop.Progress)
+				readProgress(r, v.Progress)
 			}
 		case "unsigned":
 			v.Unsigned = r.bool()
@@ -1657,6 +1836,65 @@ func readLease(r *reader, v *longstop.Lease) {
 			v.RenewedAt = r.time()
 		case "expires_at":
 			v.ExpiresAt = r.time()
+		default:
+			r.lost = true
+		}
+	}
+}
+
+func readExclusive(r *reader, v *longstop.Exclusive) {
+	for begun := false; r.member(&begun); {
+		switch string(r.name()) {
+		case "name":
+			v.Name = string(r.text())
+		case "since":
+			v.Since = r.time()
+		case "held_by":
+			v.HeldBy = longstop.ActionID(r.text())
+		case "held_since":
+			v.HeldSince = r.time()
+		default:
+			r.lost = true
+		}
+	}
+}
+
+func readCheck(r *reader, v *longstop.Check) {
+	for begun := false; r.member(&begun); {
+		switch string(r.name()) {
+		case "state":
+			v.State = longstop.CheckState(r.text())
+		case "started_at":
+			v.StartedAt = r.time()
+		case "ended_at":
+			v.EndedAt = r.time()
+		case "exit_code":
+			if !r.null() {
+				v.ExitCode = new(int)
+				*v.ExitCode = int(r.int())
+			}
+		case "signal":
+			v.Signal = string(r.text())
+		case "because":
+			v.Because = string(r.text())
+		default:
+			r.lost = true
+		}
+	}
+}
+
+func readProgress(r *reader, v *longstop.Progress) {
+	for begun := false; r.member(&begun); {
+		switch string(r.name()) {
+		case "line":
+			v.Line = string(r.text())
+		case "percent":
+			if !r.null() {
+				v.Percent = new(float64)
+				*v.Percent = r.float()
+			}
+		case "at":
+			v.At = r.time()
 		default:
 			r.lost = true
 		}

@@ -52,7 +52,7 @@ func fill(r *rand.Rand, v reflect.Value, given float64) {
 	case reflect.Map:
 		v.Set(reflect.MakeMap(v.Type()))
 		for _, text := range texts[:3] {
-			v.SetMapIndex(reflect.ValueOf(text), reflect.ValueOf([]byte(text)))
+			v.SetMapIndex(reflect.ValueOf(text), reflect.ValueOf(text).Convert(v.Type().Elem()))
 		}
 	default:
 		panic(fmt.Sprint("no example of ", v.Type()))

@@ -229,7 +229,9 @@ func read(t reflect.Type, v string) {
 		read(t.Elem(), "one")
 		p("if i < len(%s) {\n%s[i] = one\n}\n}", v, v)
 	case reflect.Map:
-		p("for begun := false; r.member(&begun); {\nif %s == nil {\n%s = %s{}\n}\nname := string(r.name())\n%s[name] = r.base64()\n}", v, v, t.String(), v)
+		p("for begun := false; r.member(&begun); {\nif %s == nil {\n%s = %s{}\n}\nname := r.key()", v, v, t.String())
+		read(t.Elem(), v+"[name]")
+		p("}")
 	default:
 		panic("no way is known to read " + t.String())
 	}

@@ -117,6 +117,15 @@ func (r *reader) text() (s string) {
 	return s
 }
 
+// key reads a member's name in a map, where any may be.
+func (r *reader) key() string {
+	key := r.text()
+	if !r.take(':') {
+		r.lost = true
+	}
+	return key
+}
+
 func (r *reader) base64() []byte {
 	if r.null() {
 		return nil

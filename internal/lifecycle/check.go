@@ -33,6 +33,9 @@ func CheckRecord(rec longstop.Record) error {
 	if rec.Result != nil && rec.State != longstop.WorkloadFinished {
 		return fmt.Errorf("%s with a result", rec.State)
 	}
+	if rec.EffectProof == longstop.ProofPassed && !verified(rec) {
+		return errors.New("the effect is called proven, and no verify of finished work passed")
+	}
 	if rec.Main != nil && rec.Main.ExitCode != nil && rec.Main.Signal != "" {
 		return errors.New("the main process ended in two ways")
 	}
@@ -65,6 +68,9 @@ func CheckRecord(rec longstop.Record) error {
 // checkFinished: the result is the main process's own end, and what is left is nothing or named.
 func checkFinished(rec longstop.Record) error {
 	result := rec.Result
+	if rec.NothingToDo() {
+		return checkNothingToDo(rec)
+	}
 	switch {
 	case result == nil, (result.ExitCode == nil) == (result.Signal == ""):
 		return errors.New("finished without one result")
@@ -81,4 +87,24 @@ func checkFinished(rec longstop.Record) error {
 
 func mainEnded(rec longstop.Record) bool {
 	return rec.Main != nil && (rec.Main.ExitCode != nil || rec.Main.Signal != "")
+}
+
+// checkNothingToDo: a preflight's word ends a run only if nothing of its work ran.
+func checkNothingToDo(rec longstop.Record) error {
+	switch code := rec.Preflight.ExitCode; {
+	case rec.Main != nil, rec.Result != nil:
+		return errors.New("a preflight found nothing to do, and the command was run")
+	case code == nil || *code != longstop.PreflightDone:
+		return errors.New("nothing to do, and the preflight did not say so")
+	case !proven(rec.Boundary.Empty):
+		return errors.New("nothing to do, and the boundary is not proven empty")
+	}
+	return nil
+}
+
+// verified reports whether a verify's own exit shows that it passed, after work that succeeded.
+func verified(rec longstop.Record) bool {
+	v, main := rec.Verify, rec.Main
+	return v != nil && v.State == longstop.CheckPassed && v.ExitCode != nil && *v.ExitCode == 0 &&
+		main != nil && main.ExitCode != nil && *main.ExitCode == 0
 }

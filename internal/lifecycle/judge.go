@@ -107,9 +107,13 @@ func dueSince(a *longstop.Action, now time.Time) bool {
 }
 
 // judgeFinished: the outcome is the launcher's, whatever became of what it released. A boundary
-// that is not empty, with nothing named in it, is no finish.
+// that is not empty, with nothing named in it, is no finish. Where a preflight found nothing to do the
+// work's end is what was asked for, though it did not run.
 func judgeFinished(a *longstop.Action, now time.Time, stale time.Duration) Verdict {
 	w := &a.Workload
+	if w.NothingToDo() && w.Result == nil && proven(w.Boundary.Empty) {
+		return Verdict{Alive: longstop.AliveNo, Outcome: longstop.OutcomeSucceeded}
+	}
 	left := w.Boundary.Empty != nil && !*w.Boundary.Empty && len(w.Released) == 0
 	if left || w.Result == nil || (w.Result.ExitCode == nil) == (w.Result.Signal == "") {
 		return unknown(longstop.AliveUnknown, longstop.UnreadableRecord)

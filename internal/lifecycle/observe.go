@@ -32,7 +32,7 @@ type Sighting struct {
 // a final state never changes. contradiction says in words, for the journal, what does not fit with
 // what is known; the facts then stay as they were, and of a run that may still change there is no
 // sight: unreadable_record. changed is false where nothing moved but the observation's time, the
-// lease's times, counts of output, the record's number and what processes do.
+// lease's times, counts of output, the record's number, how far the work says it is and what processes do.
 func Observe(a *longstop.Action, rec longstop.Record, s Sighting) (changed bool, contradiction string) {
 	if contradiction = contradicts(a, rec, s); contradiction != "" {
 		if !a.Workload.State.Final() && a.Launch.State != longstop.LaunchRejected && a.Launch.State != longstop.LaunchNotAttempted {
@@ -140,6 +140,8 @@ func workload(before longstop.Workload, rec longstop.Record, s Sighting) longsto
 		Released: rec.Released, Survivors: rec.Survivors, Left: rec.Left,
 		Result: rec.Result, Cause: rec.Cause, LostBecause: rec.LostBecause, EmptyProven: rec.EmptyProven,
 		LaunchError: rec.LaunchError, Anomalies: rec.Anomalies, Unsigned: !s.Signed, Sequence: rec.Sequence, Unit: before.Unit,
+		Exclusive: rec.Exclusive, Preflight: rec.Preflight, Verify: rec.Verify, EffectProof: rec.EffectProof,
+		Evidence: rec.Evidence, Progress: rec.Progress,
 	}
 	if rec.State == longstop.WorkloadLost {
 		// Its clock may be another boot's than the one that the instants belong to.
@@ -236,10 +238,9 @@ func settled(a longstop.Action) longstop.Action {
 	a.Output.StdoutBytes, a.Output.StderrBytes = 0, 0
 	a.Output.DroppedBytes, a.Output.StdoutDropped, a.Output.StderrDropped = min(a.Output.DroppedBytes, 1), nil, nil
 	a.Workload.Sequence = 0
-	if a.Workload.Unit != nil {
-		unit := *a.Workload.Unit
-		unit.ReadAt = longstop.Time{}
-		a.Workload.Unit = &unit
+	a.Workload.Progress = nil
+	if !a.Workload.State.Final() {
+		a.Workload.Evidence = nil // it may still be added to, at any pace
 	}
 	if a.Workload.Lease != nil {
 		a.Workload.Lease = &longstop.Lease{State: a.Workload.Lease.State}

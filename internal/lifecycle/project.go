@@ -43,6 +43,8 @@ func retryOf(a *longstop.Action) longstop.Retry {
 	switch {
 	case a.Outcome == longstop.OutcomeNotStarted:
 		return yes("nothing was started")
+	case a.Workload.NothingToDo():
+		return yes("the command was not run: its preflight found nothing to do")
 	case a.Request.Effect == longstop.EffectRead:
 		return yes("effect read: it may always run again")
 	case a.Outcome == longstop.OutcomePending:
@@ -85,6 +87,9 @@ func ExitStatus(a *longstop.Action) int {
 			return *r.ExitCode
 		} else if r != nil {
 			return 128 + signalNumber(r.Signal)
+		}
+		if a.Workload.NothingToDo() {
+			return 0
 		}
 	case longstop.OutcomeNotStarted:
 		return longstop.ExitNotStarted

@@ -77,6 +77,7 @@ var Workloads = &Table[longstop.WorkloadState]{
 		{longstop.WorkloadRunning, longstop.WorkloadFinished, "the main process ended and nothing is left, or what is left is named"},
 		{longstop.WorkloadLingering, longstop.WorkloadFinished, "the last of its boundary ended"},
 		{longstop.WorkloadCancelling, longstop.WorkloadCancelled, "stopped, and the boundary is empty"},
+		{longstop.WorkloadStarting, longstop.WorkloadFinished, "a preflight found nothing to do: the command was not run"},
 		{longstop.WorkloadStarting, longstop.WorkloadOrphaned, "the owner is gone"},
 		{longstop.WorkloadRunning, longstop.WorkloadOrphaned, "the owner is gone, the work may not be"},
 		{longstop.WorkloadLingering, longstop.WorkloadOrphaned, "the owner is gone, the work may not be"},

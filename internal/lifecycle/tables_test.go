@@ -16,7 +16,7 @@ var (
 	channels  = `not_opened > carried lost open; open > exited signaled no_status lost`
 	workloads = `none > queued starting running lingering cancelling; queued > starting running lingering cancelling;
 		starting > running lingering cancelling; running > lingering cancelling; lingering > cancelling;
-		starting running > launch_failed; running lingering > finished; cancelling > cancelled;
+		starting running > launch_failed; starting running lingering > finished; cancelling > cancelled;
 		starting running lingering cancelling > orphaned; orphaned > finished cancelled lost`
 	cancels = `none > requested; requested > delivered; delivered > confirmed refused too_late;
 		requested delivered > unconfirmed; unconfirmed > delivered confirmed refused too_late;

@@ -57,6 +57,15 @@ func CanonicalDigest(host, hostKey string, req longstop.Request, env map[string]
 	d.number("lease_s", math.Float64bits(req.LeaseS))
 	d.number("deadline_s", math.Float64bits(req.DeadlineS))
 	d.number("grace_s", math.Float64bits(req.GraceS))
+	if req.Preflight != "" || req.Verify != "" || req.CheckS != 0 {
+		d.text("preflight", req.Preflight)
+		d.text("verify", req.Verify)
+		d.number("check_s", math.Float64bits(req.CheckS))
+	}
+	if req.Exclusive != "" || req.ExclusiveWaitS != 0 {
+		d.text("exclusive", req.Exclusive)
+		d.number("exclusive_wait_s", math.Float64bits(req.ExclusiveWaitS))
+	}
 	return "sha256:" + hex.EncodeToString(d.Sum(nil))
 }
 
