@@ -15,6 +15,7 @@
 //	resolved.log         runs in the order of their final records, for listing by cursor
 //	tombs/<run>          the final record of a run that was removed after its retention
 //	spool/<run>          standard input laid down before submit
+//	name-<hash>          the lock of a name that one run holds at a time
 //
 // A record file is its claim, then slots written in turn. Both names of it are in one folder, so
 // that one flush of that folder makes key and run durable together.

@@ -51,6 +51,8 @@ func supported(sub wire.Submit, where place) error {
 		return &longstop.Error{Code: longstop.CodeUsage, Message: "a leased run needs the end of its first lease", Hint: hint}
 	case req.Cwd != "" && req.Cwd[0] != '/':
 		return &longstop.Error{Code: longstop.CodeUsage, Message: "the folder to run in is no absolute path: " + quoted(req.Cwd), Hint: hint}
+	case len(req.Preflight) > longstop.MaxCheckScript || len(req.Verify) > longstop.MaxCheckScript || len(req.Exclusive) > longstop.MaxExclusiveName:
+		return &longstop.Error{Code: longstop.CodeUsage, Message: "a preflight, a verify or the name asked for is too long", Hint: hint}
 	case req.Owner == longstop.OwnerSlurm || req.Owner == longstop.OwnerNone:
 		what = "an owner of kind " + string(req.Owner) + " is not built yet"
 	case where.refusal != "":

@@ -51,7 +51,7 @@ func startServant(reaper *boundary.Reaper, who string, args ...string) (*link, b
 	return stream, id, nil
 }
 
-// placeGate makes the gate, waits for it to be in place, and looks whether it is.
+// placeGate makes the gate that becomes the work.
 func (o *owner) placeGate() *longstop.LaunchError {
 	p, failure := o.plan()
 	if failure != nil {
@@ -65,29 +65,36 @@ func (o *owner) placeGate() *longstop.LaunchError {
 		defer f.Close()
 		p.Files[i] = int(f.Fd())
 	}
+	o.gate, failure = o.place(p, o.report)
+	return failure
+}
+
+// place makes a gate, waits for it to be in place, and looks whether it is. One that was made is
+// returned beside what is wrong with it.
+func (o *owner) place(p gate.Plan, report int) (*birth, *longstop.LaunchError) {
 	stream, theirs, err := pair()
 	if err != nil {
-		return launchError("gate", "", err)
+		return nil, launchError("gate", "", err)
 	}
 	if o.group != nil {
 		p.Cgroup = o.group.FD()
 	}
-	id, err := o.reaper.Start(func() (int, error) { return gate.Start(p, int(theirs.Fd()), o.report) })
+	id, err := o.reaper.Start(func() (int, error) { return gate.Start(p, int(theirs.Fd()), report) })
 	theirs.Close()
 	if err != nil {
 		stream.close()
 		if failed := (*gate.Failure)(nil); errors.As(err, &failed) {
-			return failureOf(failed)
+			return nil, failureOf(failed)
 		}
-		return launchError("gate", "", err)
+		return nil, launchError("gate", "", err)
 	}
-	o.gate = &birth{stream: stream, stat: boundary.Stat{Identity: id}}
+	b := &birth{stream: stream, stat: boundary.Stat{Identity: id}}
 	fault.At("owner.gate.started")
-	if _, failure := o.gate.heed(o.report); failure != nil {
-		return failure
+	if _, failure := b.heed(report); failure != nil {
+		return b, failure
 	}
 	fault.At("owner.gate.ready")
-	return o.gate.verify()
+	return b, b.verify()
 }
 
 // verify looks at the gate from outside: it must be our own child, leader of its own session and

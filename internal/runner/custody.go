@@ -41,6 +41,11 @@ type custody struct {
 	// the run; nil: it did.
 	opened func() (bool, *longstop.LaunchError)
 
+	stages   *stages      // nil: the work is all there is
+	name     *record.Lock // that an heir holds
+	evidence heard
+	progress heard
+
 	isStopping atomic.Bool // for a reason of its own, not only to clear up leftovers
 
 	mu   sync.Mutex
@@ -105,7 +110,7 @@ func (c *custody) look() {
 		return
 	}
 	c.gate()
-	if c.mainEnded && c.stop == nil {
+	if !c.stages.step(c, now) && c.mainEnded && c.stop == nil {
 		c.linger()
 	}
 	c.due(now)
@@ -141,14 +146,18 @@ func (c *custody) settled() bool {
 		return true
 	}
 	empty, proven := c.within.settle(c.sawEnd)
-	if empty {
-		c.end(proven)
+	if !empty || c.stages.pending(c) {
+		return false
 	}
-	return empty
+	c.end(proven)
+	return true
 }
 
 // sawEnd takes note of one process's end, before the kernel forgets it.
 func (c *custody) sawEnd(exit boundary.Exit) {
+	if c.stages.sawEnd(exit) {
+		return
+	}
 	m := c.rec.Main
 	if m == nil || c.mainEnded || exit.PID != m.PID || exit.Start != m.StartTime {
 		return
@@ -307,7 +316,8 @@ func (c *custody) count(now longstop.BootTime) {
 	if now.Sub(c.counted) < recount {
 		return
 	}
-	if c.see() {
+	news := c.hear(false)
+	if c.see() || news {
 		c.write(false)
 	}
 	c.within.rest()
@@ -316,11 +326,12 @@ func (c *custody) count(now longstop.BootTime) {
 // rearm sets the alarm to whatever comes next.
 func (c *custody) rearm(now longstop.BootTime) {
 	next := min(now.Add(c.within.pace()), c.counted.Add(recount))
-	if c.opened != nil {
+	if c.opened != nil && (c.stop == nil || c.stop.cause != "") {
 		next = now.Add(5 * time.Millisecond)
 	}
+	next = c.stages.due(next)
 	for _, at := range []longstop.BootTime{c.rec.LeaseUntil, c.rec.DeadlineUntil} {
-		if at > 0 && at < next && (c.stop == nil || c.stop.cause == "") {
+		if at > 0 && at < next && (c.stop == nil || c.stop.cause == "") && !c.stages.givenUp() {
 			next = at
 		}
 	}

@@ -34,6 +34,7 @@ func (c *custody) release() {
 
 // end writes the final record of a run of which nothing is left, or nothing can be seen.
 func (c *custody) end(proven bool) {
+	c.stages.closeErrs()
 	c.rec.Output = c.lastOutput()
 	c.rec.Survivors = nil
 	c.rec.Boundary.Processes, c.rec.Boundary.Empty = nil, nil
@@ -47,11 +48,15 @@ func (c *custody) end(proven bool) {
 	ran, why := true, (*longstop.LaunchError)(nil)
 	if c.opened != nil {
 		ran, why = c.opened()
+	} else if c.stages != nil {
+		ran, why = c.stages.outcome(c)
 	}
 	switch {
 	case !ran && c.rec.State != longstop.WorkloadCancelling:
-		c.rec.Main, c.rec.LaunchError = nil, why
+		c.rec.Main, c.rec.LaunchError, c.rec.EffectProof = nil, why, ""
 		c.enter(longstop.WorkloadLaunchFailed)
+	case proven && c.stages.nothing():
+		c.enter(longstop.WorkloadFinished)
 	case proven && c.stopped():
 		c.enter(longstop.WorkloadCancelled)
 	case proven && c.mainEnded:
@@ -106,6 +111,7 @@ func (c *custody) lose(because longstop.UnknownReason, proven bool) {
 // finish makes the final record durable. A disk that does not take it is asked again for as long as
 // this process lives; the result is meanwhile told to whoever asks.
 func (c *custody) finish() {
+	c.hear(true)
 	now := time.Now()
 	c.rec.FinishedAt = longstop.At(now)
 	c.stamp(now)
@@ -134,6 +140,7 @@ func (c *custody) seal() error {
 	}
 	c.publish(raw)
 	c.final = true
+	c.letGo()
 	logEnd(c.rec)
 	return nil
 }

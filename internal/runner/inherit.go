@@ -299,6 +299,8 @@ func (k *keeper) heir(w *ward, run *record.Run, rec longstop.Record) (*custody, 
 	if rec.Cancel != nil { // begun by the owner: go on with it
 		c.stopFor(c.grace())
 	}
+	c.inheritChecks()
+	k.keepName(c)
 	if report := w.report; report >= 0 {
 		c.opened = func() (bool, *longstop.LaunchError) { return gateOf(report) }
 	} else {

@@ -90,7 +90,9 @@ func RunOwner(args []string) int {
 		return exitAnswered
 	}
 	logAccepted(o.rec)
-	o.given = assignment{} // the script, the environment's values
+	if custody.stages == nil {
+		o.given = assignment{} // the script, the environment's values
+	}
 	o.attend(custody, children, signals)
 	return exitAnswered
 }
@@ -164,7 +166,9 @@ type owner struct {
 
 	ahead *record.Folder // opened while no run waited
 	gate  *birth
-	group *boundary.Cgroup // nil: the boundary is the tree alone
+	// notAfter is when the work may start at the latest; 0: whenever its turn comes, for it was answered for.
+	notAfter longstop.BootTime
+	group    *boundary.Cgroup // nil: the boundary is the tree alone
 
 	run    *record.Run
 	rec    longstop.Record
@@ -207,6 +211,9 @@ func (o *owner) launch() (*custody, verdict) {
 	if o.socket, err = listen(o.run.DirFD(), ownerSocket); err != nil {
 		return nil, o.fail(launchError("socket", ownerSocket, err))
 	}
+	if staged(&o.given.Submit.Request) {
+		return o.stage(folder)
+	}
 	return o.start()
 }
 
@@ -224,6 +231,12 @@ func firstRecord(sub wire.Submit, by longstop.Writer) longstop.Record {
 	if rec.Leftover == "" {
 		rec.Leftover = longstop.LeftoverWait
 	}
+	if sub.Request.Exclusive != "" {
+		rec.State = longstop.WorkloadQueued // until it has the name
+	}
+	if sub.Request.Verify != "" {
+		rec.EffectProof = longstop.ProofUnknown // until it is shown
+	}
 	if sub.Request.Lifetime == longstop.Leased {
 		rec.LeaseUntil, rec.LeaseRenewed = sub.LeaseUntil, now
 	}
@@ -236,16 +249,30 @@ func firstRecord(sub wire.Submit, by longstop.Writer) longstop.Record {
 // start does steps 3 to 5 of launch.
 func (o *owner) start() (*custody, verdict) {
 	o.run.Settle()
-	failure := o.enclose()
-	if failure == nil {
-		failure = o.placeGate()
+	if failure := o.enclose(); failure != nil {
+		return nil, o.fail(failure)
 	}
+	o.notAfter = o.given.Submit.NotAfter
+	raw, failure := o.begin()
 	if failure != nil {
 		return nil, o.fail(failure)
 	}
-	if boundary.BootNow() > o.given.Submit.NotAfter {
+	custody, err := o.custody(raw)
+	if err != nil {
+		// Without a clock of its own the run cannot be answered for: the keeper inherits it.
+		return nil, verdict{Error: told(err)}
+	}
+	return custody, verdict{Record: raw}
+}
+
+// begin starts the work in the boundary that is made, and returns the record that says so.
+func (o *owner) begin() (raw []byte, failure *longstop.LaunchError) {
+	if failure := o.placeGate(); failure != nil {
+		return nil, failure
+	}
+	if o.notAfter > 0 && boundary.BootNow() > o.notAfter {
 		o.gate.stream.close()
-		return nil, o.fail(&longstop.LaunchError{Step: "not_after", Message: "the time in which it might start has passed"})
+		return nil, &longstop.LaunchError{Step: "not_after", Message: "the time in which it might start has passed"}
 	}
 	o.rec.State = longstop.WorkloadRunning
 	o.rec.StartedAt, o.rec.Main = longstop.At(time.Now()), o.gate.identity()
@@ -255,19 +282,14 @@ func (o *owner) start() (*custody, verdict) {
 	raw, err := o.run.Write(&o.rec, o.given.Submit.Secret, true)
 	if err != nil {
 		o.gate.stream.close()
-		return nil, o.fail(launchError("record", "", err))
+		return nil, launchError("record", "", err)
 	}
 	fault.At("owner.running")
 	if failure := o.gate.open(o.report); failure != nil {
-		return nil, o.fail(failure)
+		return nil, failure
 	}
 	unix.Close(o.report)
-	custody, err := o.custody(raw)
-	if err != nil {
-		// Without a clock of its own the run cannot be answered for: the keeper inherits it.
-		return nil, verdict{Error: told(err)}
-	}
-	return custody, verdict{Record: raw}
+	return raw, nil
 }
 
 // enclose makes the run's cgroup where it can have one. That one could be made a while ago and cannot
@@ -323,7 +345,7 @@ func (o *owner) fail(failure *longstop.LaunchError) verdict {
 		o.socket.close()
 	}
 	(&enclosure{group: o.group}).close()
-	o.rec.State, o.rec.LaunchError, o.rec.Main = longstop.WorkloadLaunchFailed, failure, nil
+	o.rec.State, o.rec.LaunchError, o.rec.Main, o.rec.EffectProof = longstop.WorkloadLaunchFailed, failure, nil, ""
 	o.rec.StartedAt, o.rec.FinishedAt = longstop.Time{}, longstop.At(time.Now())
 	none, empty := 0, true
 	o.rec.Boundary.Processes, o.rec.Boundary.Empty = &none, &empty

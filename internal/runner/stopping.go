@@ -38,6 +38,10 @@ func (c *custody) ask(cause longstop.Cause, grace time.Duration) {
 	if c.settled() {
 		return
 	}
+	if c.stages.verifying() {
+		c.stages.giveUp(c, cause)
+		return
+	}
 	now := boundary.BootNow()
 	if c.stop != nil && c.stop.cause != "" {
 		c.stop.killAt = min(c.stop.killAt, now.Add(max(grace, 0)))

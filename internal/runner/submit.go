@@ -243,8 +243,12 @@ func (k *keeper) began(w *ward, said verdict) {
 	if err := wire.Tolerant(said.Record, &w.rec); err != nil || w.rec.State.Final() {
 		return
 	}
+	w.overdue = overdue(w.rec)
+	if w.rec.Main == nil {
+		return // it is queued, or its preflight is asked: whether its work began is still to be told
+	}
 	unix.Close(w.report)
-	w.report, w.overdue = -1, overdue(w.rec)
+	w.report = -1
 }
 
 // afterOwner answers a submit whose owner died: as soon as it is sure whether the work ran.

@@ -158,8 +158,11 @@ func (k *keeper) tryToSucceed(id longstop.RunID) (again time.Duration) {
 // answers for from here on. It reports whether it kept the run.
 func (k *keeper) settle(run *record.Run, rec longstop.Record) bool {
 	boot := rec.Writer.BootID
+	var never *longstop.LaunchError // the work was not begun, but something of the run may live
 	rec.Writer = writerOf(longstop.WriterSuccessor)
 	switch {
+	case rec.State == longstop.WorkloadStarting && boot == boundary.BootID() && rec.Preflight != nil && rec.Preflight.State == longstop.CheckRunning:
+		never = &longstop.LaunchError{Step: "owner", Message: "the owner died while it asked a preflight: nothing of the work ran"}
 	case rec.State == longstop.WorkloadStarting || rec.State == longstop.WorkloadQueued:
 		// An owner opens the gate only after "running" is durable, and it was not: the gate saw its
 		// stream end with the owner, and went. See owner.launch.
@@ -188,9 +191,15 @@ func (k *keeper) settle(run *record.Run, rec longstop.Record) bool {
 		c.doubt("its owner, the main process of the " + rec.Boundary.Manager + " unit " + rec.Boundary.Unit + ", is gone: the service manager ends what that leaves")
 	}
 	c.mainEnded = rec.Main != nil && (rec.Main.ExitCode != nil || rec.Main.Signal != "")
-	c.enter(longstop.WorkloadOrphaned)
 	if rec.Cancel != nil {
 		c.stopFor(c.grace())
+	}
+	c.inheritChecks()
+	k.keepName(c)
+	if never != nil {
+		c.opened = func() (bool, *longstop.LaunchError) { return false, never }
+	} else {
+		c.enter(longstop.WorkloadOrphaned)
 	}
 	c.write(false)
 	k.mu.Lock()

@@ -25,7 +25,11 @@ func logLine(words string) {
 }
 
 func logAccepted(rec longstop.Record) {
-	logLine(fmt.Sprintf("accepted action=%s run=%s session=%s pid=%d", word(rec.ActionID), word(rec.RunID), word(rec.SessionID), rec.Main.PID))
+	words := fmt.Sprintf("accepted action=%s run=%s session=%s", word(rec.ActionID), word(rec.RunID), word(rec.SessionID))
+	if rec.Main != nil { // of a run that is queued or asks its preflight there is none yet
+		words += fmt.Sprintf(" pid=%d", rec.Main.PID)
+	}
+	logLine(words)
 }
 
 func logEnd(rec longstop.Record) {
