@@ -155,11 +155,11 @@ func lanes(a *longstop.Action, now time.Time, columns int) string {
 		lane("", longstop.Time{}, "its login shell printed: "+plain(strings.TrimSpace(noise)))
 	}
 	lane("workload", workloadAt(a), workloadWords(a, now)...)
-	if u := a.Workload.Unit; u != nil {
-		lane("unit", u.ReadAt, unitLine(u)...)
-	}
 	for _, anomaly := range a.Workload.Anomalies {
 		lane("", longstop.Time{}, "! "+plain(anomaly))
+	}
+	if u := a.Workload.Unit; u != nil {
+		lane("unit", u.ReadAt, unitLine(u)...)
 	}
 	if out := outputWords(a); len(out) > 0 {
 		lane("output", longstop.Time{}, out...)

@@ -31,7 +31,7 @@ func Submit(ctx context.Context, f *record.Folder, sub wire.Submit) (wire.Submit
 		}
 	}
 	from := ourLogin()
-	r, err := askKeeper(ctx, f, ask{Verb: askSubmit, Submit: &sub, Login: &from, Manager: where.Manager})
+	r, err := askKeeper(ctx, f, ask{Verb: askSubmit, Submit: &sub, Login: &from, Manager: where.Manager, Instead: where.Instead})
 	if err != nil {
 		return wire.SubmitAnswer{}, err
 	}

@@ -28,8 +28,9 @@ type ask struct {
 	RunID  longstop.RunID `json:"run_id,omitempty"`
 	Submit *wire.Submit   `json:"submit,omitempty"`
 	Login  *login         `json:"login,omitempty"`
-	// Manager is whose unit the submitted run is to be in; empty: none.
+	// Manager is whose unit the submitted run is to be in; empty: none. See place.
 	Manager systemd.Kind        `json:"manager,omitempty"`
+	Instead systemd.Kind        `json:"instead,omitempty"`
 	Cancel  *wire.CancelRequest `json:"cancel,omitempty"`
 	Until   longstop.BootTime   `json:"until,omitempty"`
 	// Bypass says that the run's owner was asked and did not answer.

@@ -52,7 +52,7 @@ func hello(_ context.Context, s *session, request wire.HelloRequest) (wire.Hello
 		MachineID: s.host.machineID, BootID: folder.BootID(), User: login, UID: s.host.uid,
 		BootNow: boundary.BootNow(), Now: longstop.At(time.Now()),
 		StateDir: folder.Dir(), StateID: folder.StateID(), StateFS: fileSystem(folder.FD()),
-		Boundaries: offers(surveyed(true)), Root: os.Geteuid() == 0, Limits: limits(),
+		Boundaries: offers(surveyed(false)), Root: os.Geteuid() == 0, Limits: limits(),
 		Allowed: s.host.permit.allowed(),
 	}
 	describeLogin(&answer)

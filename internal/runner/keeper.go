@@ -238,6 +238,9 @@ func (k *keeper) welcome(l *link) {
 func (k *keeper) answer(l *link, a ask) {
 	switch {
 	case a.Verb == askSubmit && a.Submit != nil && a.Login != nil:
+		if k.home == "" && a.Manager == "" {
+			a.Manager = a.Instead
+		}
 		l.send(k.submit(*a.Submit, *a.Login, a.Manager))
 	case a.Verb == askOwn:
 		k.arrive(l, a.RunID)

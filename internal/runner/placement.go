@@ -81,9 +81,11 @@ func scopeOffer(s systemd.Survey, noHome error) longstop.BoundaryOffer {
 }
 
 // place is where a run is to be, or why it cannot be there. Manager is whose unit it is to be in; empty:
-// its owner is the keeper's child.
+// its owner is the keeper's child. Instead is whose, should the keeper have no place for the cgroup that
+// was asked for: it may have started before the user lingered.
 type place struct {
 	Manager systemd.Kind
+	Instead systemd.Kind
 	refusal string
 	remedy  string
 }
@@ -127,6 +129,8 @@ func placeOf(req longstop.Request, s systemd.Survey, offers []longstop.BoundaryO
 		if least.Kind == "" {
 			p.refusal = "this runner knows no boundary " + quoted(string(req.BoundaryMin))
 		}
+	case req.BoundaryMin == longstop.BoundaryCgroup && req.Lifetime != longstop.Detached && unit.Can && mayUnit(req):
+		p.Instead = systemd.Kind(unit.Manager)
 	case req.Lifetime != longstop.Detached:
 	case unit.Can && mayUnit(req):
 		p.Manager = systemd.Kind(unit.Manager)

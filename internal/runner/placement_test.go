@@ -44,6 +44,7 @@ func TestPlaces(t *testing.T) {
 		noHome  error
 		root    bool
 		manager systemd.Kind
+		instead systemd.Kind
 		refusal string
 		remedy  string
 	}{
@@ -66,8 +67,8 @@ func TestPlaces(t *testing.T) {
 		"asked for, to be released":          {req: askedRelease, s: root, root: true, refusal: "nothing can be released"},
 		"asked for, and the runner's":        {req: askedBoth, s: root, root: true, refusal: "in no unit"},
 		"at least systemd":                   {req: least(longstop.BoundarySystemd), s: root, root: true, manager: systemd.System},
-		"at least a cgroup, root":            {req: least(longstop.BoundaryCgroup), s: root, root: true},
-		"at least a cgroup, in a scope":      {req: least(longstop.BoundaryCgroup), s: lingers, noHome: no},
+		"at least a cgroup, root":            {req: least(longstop.BoundaryCgroup), s: root, root: true, instead: systemd.System},
+		"at least a cgroup, in a scope":      {req: least(longstop.BoundaryCgroup), s: lingers, noHome: no, instead: systemd.User},
 		"at least a cgroup, in a unit":       {req: least(longstop.BoundaryCgroup), s: survey(false, system), noHome: no, root: true, manager: systemd.System},
 		"at least a cgroup, none":            {req: least(longstop.BoundaryCgroup), s: plain, noHome: no, refusal: "no home", remedy: remedy},
 		"at least a tree":                    {req: least(longstop.BoundaryTree), s: none, noHome: no},
@@ -75,7 +76,7 @@ func TestPlaces(t *testing.T) {
 		"at least what is not known":         {req: least("vm"), s: root, root: true, refusal: "knows no boundary"},
 	} {
 		p := placeOf(c.req, c.s, offersOf(c.s, c.noHome, nil), c.root)
-		if p.Manager != c.manager || p.remedy != c.remedy || (p.refusal == "") != (c.refusal == "") || !strings.Contains(p.refusal, c.refusal) {
+		if p.Manager != c.manager || p.Instead != c.instead || p.remedy != c.remedy || (p.refusal == "") != (c.refusal == "") || !strings.Contains(p.refusal, c.refusal) {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}

@@ -8,6 +8,9 @@ type Window struct {
 	When  string // what has just been done
 }
 
+// UnitStarted is one more, of a run in a unit: it lies between those of the claim and of the assignment.
+var UnitStarted = Window{"submit.unit.started", "keeper", "a service manager has started an owner"}
+
 // Windows are the fault points of launching and stopping a run, in the order in which they are
 // passed. Record's own are among them.
 var Windows = []Window{

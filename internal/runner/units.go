@@ -79,6 +79,7 @@ func (k *keeper) beginUnit(sub wire.Submit, from login, kind systemd.Kind) (repl
 	if err != nil {
 		return k.unbegun(sub, err)
 	}
+	fault.At("submit.assigned")
 	var said verdict
 	if err := owner.receive(&said); err != nil {
 		// It died: once its unit is over, nothing of the run is there any more.
@@ -88,6 +89,7 @@ func (k *keeper) beginUnit(sub wire.Submit, from login, kind systemd.Kind) (repl
 		}
 		return k.unbegun(sub, errors.New("the owner died before the start: nothing of the work ran"))
 	}
+	fault.At("submit.answered")
 	k.succeedTo(sub.RunID) // from here on the run is another's, whose end is watched for
 	if said.Error != nil {
 		return reply{}, said.Error
@@ -186,11 +188,9 @@ func (k *keeper) unbegun(sub wire.Submit, why error) (reply, error) {
 		return reply{}, fmt.Errorf("%w; and the run's lock cannot be taken: %w", why, err)
 	}
 	if !run.Fresh() {
-		raw, rec, err := run.Read()
-		if err == nil && !rec.State.Final() {
-			defer k.succeedTo(sub.RunID)
-		}
-		return reply{Record: raw}, err
+		run.Close() // and the lock with it
+		k.succeedTo(sub.RunID)
+		return k.afterOwner(sub.RunID, nil)
 	}
 	rec := firstRecord(sub, writerOf(longstop.WriterKeeper))
 	none, empty := 0, true
@@ -353,9 +353,19 @@ func scoped(stateID string) error {
 	}
 	defer m.Close()
 	name := systemd.ScopeName(stateID)
-	_, err = m.StartScope(ctx, systemd.Scope{Name: name, Description: "Longstop runs", PIDs: []int{os.Getpid()}, StopWithin: time.Minute})
-	if errors.Is(err, systemd.ErrExists) { // an earlier keeper's, in which its runs go on
-		err = m.Attach(ctx, name, "", os.Getpid())
+	for {
+		_, err = m.StartScope(ctx, systemd.Scope{Name: name, Description: "Longstop runs", PIDs: []int{os.Getpid()}, StopWithin: time.Minute})
+		if !errors.Is(err, systemd.ErrExists) {
+			return err
+		}
+		// An earlier keeper's, in which its runs go on, or which is about to end.
+		if err = m.Attach(ctx, name, "", os.Getpid()); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
-	return err
 }

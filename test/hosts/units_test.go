@@ -5,6 +5,9 @@ package hosts
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -247,11 +250,18 @@ func TestC058DetachedAndLogout(t *testing.T) {
 	}
 
 	// The remedy remedies, at once.
+	g.must(t, "run", other, "--", "true") // its keeper is there, and stays with the channel
 	h.Exec(t, "loginctl", "enable-linger", "other")
 	t.Cleanup(func() { h.Try(context.Background(), "loginctl", "disable-linger", "other") })
 	g.must(t, "cancel", string(g.inUnit(t, "user", other, "sleep 600").ID))
+	// That keeper has no place for cgroups, and takes a unit.
+	id := g.launch(t, "--lease", "1m", "--boundary", "cgroup", other, "--", "sleep", "600")
+	if a := g.show(t, id); a.Workload.Boundary.Kind != longstop.BoundarySystemd {
+		t.Errorf("at least a cgroup, of a keeper that has none:\n%s", pretty(a))
+	}
+	g.must(t, "cancel", string(id))
 	// Runs that are in no unit are in a cgroup, of a scope.
-	id := g.launch(t, "--lease", "1m", "--boundary", "cgroup", names["user"], "--", "sleep", "600")
+	id = g.launch(t, "--lease", "1m", "--boundary", "cgroup", names["user"], "--", "sleep", "600")
 	a := g.show(t, id)
 	if b := a.Workload.Boundary; b.Kind != longstop.BoundaryCgroup || !strings.Contains(b.Path, "/user@") || !strings.Contains(b.Path, ".scope/longstop/"+string(a.RunID)) {
 		t.Errorf("a leased run of a user who lingers:\n%s", pretty(a))
@@ -259,5 +269,35 @@ func TestC058DetachedAndLogout(t *testing.T) {
 	g.must(t, "cancel", string(id))
 	if left := strings.TrimSpace(h.Sh(t, fmt.Sprintf("ls -d %s 2>/dev/null || :", a.Workload.Boundary.Path))); left != "" {
 		t.Errorf("its cgroup is still there: %s", left)
+	}
+}
+
+const faultTests = "/var/tmp/longstop-runner.test"
+
+// TestLaw5UnitDeathAtEveryStep runs a test of internal/runner on a host: it needs fault hooks and a
+// service manager.
+func TestLaw5UnitDeathAtEveryStep(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "runner.test")
+	build := exec.Command("go", "test", "-c", "-tags", "hosts,faults", "-o", path, "../../internal/runner")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	binary, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := rig.New(t)
+	h.Exec(t, "loginctl", "enable-linger", "deploy")
+	h.WriteFile(t, faultTests, 0o755, binary)
+	for _, account := range []string{"root", "deploy"} {
+		t.Run(account, func(t *testing.T) {
+			t.Parallel()
+			out, status, errs, err := h.SSH(t.Context(), account, "cd /tmp; "+faultTests+" -test.parallel 8 -test.timeout 100s -test.run LiveLaw5")
+			if err != nil || status != 0 || !strings.Contains(out, "PASS") {
+				t.Errorf("exit %d, %v\n%s%s", status, err, tail([]byte(out), 8000), errs)
+			}
+		})
 	}
 }
