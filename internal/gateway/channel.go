@@ -384,28 +384,6 @@ func (c *channel) silence() time.Duration {
 	return time.Since(c.heard)
 }
 
-// heed notes that something came. Over a slow link a frame takes longer than a host may be silent, and so
-// does what waits behind a flow on the same connection.
-func (c *channel) heed() {
-	c.mu.Lock()
-	c.heard = time.Now()
-	c.mu.Unlock()
-}
-
-// heeded is a reader that tells of each part that came.
-type heeded struct {
-	io.Reader
-	came func()
-}
-
-func (r heeded) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
-	if n > 0 {
-		r.came()
-	}
-	return n, err
-}
-
 func (c *channel) tell(bootID string, now longstop.BootTime) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -86,16 +86,6 @@ func (f *flow) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// heed notes on the host's channel that something came over the connection that it is on.
-func (h *host) heed(link sshlink.Link) {
-	h.mu.Lock()
-	ch := h.channel
-	h.mu.Unlock()
-	if ch != nil && ch.link == link {
-		ch.heed()
-	}
-}
-
 func (f *flow) ask(request wire.OutputRequest) error {
 	body, err := encodeRequest(f.nonce, wire.VerbOutput, f.host.address(), request, 0)
 	if err != nil {
