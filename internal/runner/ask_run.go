@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/boundary"
 	"github.com/longstop/longstop/internal/record"
@@ -237,75 +235,4 @@ func renewOne(ctx context.Context, f *record.Folder, lease wire.RunLease) (refus
 		return "nobody answers for the run"
 	}
 	return r.Refused
-}
-
-// cancelReleased answers a cancel of a run that is over: with its record, after stopping what it
-// released, if any of that is alive.
-func cancelReleased(ctx context.Context, raw []byte, rec longstop.Record, request wire.CancelRequest) (wire.CancelAnswer, error) {
-	answer := wire.CancelAnswer{Record: raw}
-	if len(releasedAlive(rec)) == 0 {
-		return answer, nil
-	}
-	grace := time.Duration(rec.GraceMS) * time.Millisecond
-	if request.GraceMS >= 0 {
-		grace = time.Duration(request.GraceMS) * time.Millisecond
-	}
-	free := released{rec}
-	free.signal(unix.SIGTERM)
-	killAt := boundary.BootNow().Add(grace)
-	wait := boundary.BootNow().Add(max(grace+surviving, time.Duration(request.WaitMS)*time.Millisecond))
-	failures := map[boundary.Identity]error{}
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		if boundary.BootNow() >= killAt {
-			failures = free.signal(unix.SIGKILL)
-		}
-		answer.Survivors = free.living(failures)
-		if len(answer.Survivors) == 0 || ctx.Err() != nil || boundary.BootNow() > wait {
-			return answer, nil
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// released are the processes that a run let live on: those that its record names, whoever else
-// carries its mark, and what descends from them.
-type released struct{ rec longstop.Record }
-
-func (r released) walk(visit func(boundary.Stat)) {
-	in := identified{run: r.rec.RunID, main: r.rec.Main}
-	for _, p := range r.rec.Released {
-		in.seen = append(in.seen, boundary.Stat{Identity: boundary.Identity{PID: p.PID, Start: p.StartTime}})
-	}
-	in.walk(func(s boundary.Stat) bool {
-		if !s.Dead() {
-			visit(s)
-		}
-		return true
-	})
-}
-
-func (r released) living(failures map[boundary.Identity]error) []longstop.Process {
-	var all []longstop.Process
-	r.walk(func(s boundary.Stat) {
-		p := boundary.Describe(s)
-		if err, tried := failures[s.Identity]; tried {
-			p.Why = whyAlive(p, err)
-		}
-		all = append(all, p)
-	})
-	return all
-}
-
-func (r released) signal(sig unix.Signal) map[boundary.Identity]error {
-	results := map[boundary.Identity]error{}
-	r.walk(func(s boundary.Stat) {
-		results[s.Identity] = boundary.Signal(s.Identity, sig)
-		if sig == unix.SIGTERM {
-			boundary.Signal(s.Identity, unix.SIGCONT)
-		}
-	})
-	return results
 }

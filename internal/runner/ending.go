@@ -17,7 +17,11 @@ type ending struct{ pause time.Duration }
 // release lets the rest live on, names it, and ends the run with the main process's result. A
 // successor, whom anybody may have told of that, says lost.
 func (c *custody) release() {
-	c.rec.Released = c.living()
+	for n := 0; len(c.rec.Released) == 0 && n < looks; n++ {
+		if c.rec.Released = c.living(); len(c.rec.Released) == 0 && c.settled() {
+			return
+		}
+	}
 	if c.secret == nil {
 		c.lose(longstop.OwnerLost, false)
 	} else {

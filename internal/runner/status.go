@@ -108,22 +108,3 @@ func runStatus(folder *record.Folder, id longstop.RunID) (status wire.RunStatus,
 	}
 	return status, rec.State
 }
-
-// releasedAlive returns the released processes of a record that are alive now, as they look now.
-// After another boot, or seen from another PID namespace, none is.
-func releasedAlive(rec longstop.Record) []longstop.Process {
-	if len(rec.Released) == 0 || rec.Writer.BootID != boundary.BootID() {
-		return nil
-	}
-	if rec.Main != nil && rec.Main.PIDNS != "" && rec.Main.PIDNS != boundary.PIDNamespace() {
-		return nil
-	}
-	var alive []longstop.Process
-	for _, p := range rec.Released {
-		now, err := boundary.Look(p.PID)
-		if err == nil && now.Start == p.StartTime && !now.Dead() {
-			alive = append(alive, boundary.Describe(now))
-		}
-	}
-	return alive
-}

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -37,7 +38,7 @@ const (
 type watcher struct {
 	folder *record.Folder
 	cursor string
-	known  map[longstop.RunID]sight // of runs that are not final
+	known  map[longstop.RunID]sight // of runs that are not final, or of which released processes live
 	// Final ones told since the last look at all, and since the one before: a change that they are
 	// named by may be told late.
 	ended, before map[longstop.RunID]bool
@@ -48,6 +49,7 @@ type sight struct {
 	record   string
 	code     longstop.Code
 	orphaned bool
+	released string            // those that live
 	unit     string            // what its service manager says
 	overAt   longstop.BootTime // when it was first seen to be final, if its unit was not over by then
 }
@@ -219,6 +221,9 @@ func (w *watcher) read(id longstop.RunID, all bool) (status wire.RunStatus, ok b
 	before, known := w.known[id]
 	status, state := runStatus(w.folder, id)
 	now := sight{record: string(status.Record), orphaned: status.Orphaned, unit: unitWords(status.Unit), overAt: before.overAt}
+	for _, p := range status.Released {
+		now.released += fmt.Sprintln(p.PID, p.StartTime)
+	}
 	if u := status.Unit; state.Final() && u != nil && !u.Ended() && !u.Forgotten {
 		if now.overAt == 0 {
 			now.overAt = boundary.BootNow()
@@ -229,7 +234,7 @@ func (w *watcher) read(id longstop.RunID, all bool) (status wire.RunStatus, ok b
 		}
 	}
 	switch {
-	case state.Final():
+	case state.Final() && now.released == "":
 		delete(w.known, id)
 		w.ended[id] = true
 		return status, true
