@@ -131,7 +131,7 @@ func cancelStatus(e *longstop.Error) int {
 
 // cancelEnding is what a cancel has come to.
 func cancelEnding(a *longstop.Action) string {
-	if a.Settled() {
+	if a.Settled() && !a.ReleasedAlive() {
 		return ending(a)
 	}
 	text := "is not stopped yet: cancel " + words(string(a.Cancel.State))
@@ -141,8 +141,11 @@ func cancelEnding(a *longstop.Action) string {
 	if n := len(a.Workload.Survivors); n > 0 {
 		return text + between + count(n, "process", "processes") + " cannot be stopped: " + survivors(a.Workload.Survivors)
 	}
-	if a.Cancel.State == longstop.CancelRefused {
+	switch {
+	case a.Cancel.State == longstop.CancelRefused:
 		return text + between + "nothing was signalled"
+	case a.Cancel.State == longstop.CancelDelivered && a.Cancel.Because != "":
+		return text
 	}
 	return text + between + "it is asked until the host answers"
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/longstop/longstop"
@@ -96,7 +97,7 @@ func cancelPending(a *longstop.Action) bool {
 // cancelStuck reports whether a caller of Cancel has nothing to wait for: the host does not answer,
 // says what it cannot end, or has told an end that proves nothing of the cancel (lost).
 func cancelStuck(a *longstop.Action) bool {
-	return beyondStopping(a) || a.Cancel.State == longstop.CancelUnconfirmed || a.Cancel.State == longstop.CancelRequested && a.Cancel.Because != "" ||
+	return beyondStopping(a) || a.Cancel.State == longstop.CancelUnconfirmed || a.Cancel.Because != "" ||
 		a.Workload.State == longstop.WorkloadCancelling && len(a.Workload.Survivors) > 0
 }
 
@@ -222,6 +223,9 @@ func (h *host) cancelAnswered(id longstop.ActionID, side *aside, got reply) {
 			}
 			d.Cancel.Because = answer.Refused
 		}
+		if cancelPending(&d.Action) && d.Workload.State.Final() && len(answer.Survivors) > 0 {
+			d.Cancel.Because = outlived(answer.Survivors) // a final record does not say it
+		}
 		if d.Cancel.State == before && len(d.entries) == 0 {
 			return nil
 		}
@@ -233,6 +237,15 @@ func (h *host) cancelAnswered(id longstop.ActionID, side *aside, got reply) {
 			"survivors": len(answer.Survivors), "channel": side.id}, raw)
 		return nil
 	})
+}
+
+// outlived names released processes that a cancel could not end.
+func outlived(survivors []longstop.Process) string {
+	var who []string
+	for _, p := range survivors {
+		who = append(who, fmt.Sprintf("%d %s: %s", p.PID, p.Command, p.Why))
+	}
+	return "released, and cannot be stopped: " + strings.Join(who, ", ")
 }
 
 // cancelSaid is what whoever waits for a cancel was told of its course.
