@@ -25,7 +25,7 @@ var streamNames = [2]string{"stdout", "stderr"}
 
 // newCapture takes over the reading ends of a run's pipes, or the one of a terminal. It goes on from
 // what the files, and the record, say: an owner that died was moving the same bytes to the same place.
-func newCapture(run *record.Run, pipes [2]int, said longstop.Output) (*capture, error) {
+func newCapture(run *record.Run, pipes [2]int, said longstop.Output) *capture {
 	c := &capture{said: said}
 	said = run.Outputs(said)
 	for i, name := range streamNames {
@@ -36,12 +36,10 @@ func newCapture(run *record.Run, pipes [2]int, said longstop.Output) (*capture, 
 		s := &stream{name: name, pipe: os.NewFile(uintptr(pipes[i]), name), idle: make(chan struct{}), terminal: said.Merged, plain: said.Merged,
 			keeping: keeping{run: run, name: name, at: said.BytesOf(name), dropped: said.DroppedOf(name)}}
 		s.bound(said.MaxBytes)
-		if err := s.open(); err != nil {
-			return nil, err
-		}
+		s.open()
 		c.streams = append(c.streams, s)
 	}
-	return c, nil
+	return c
 }
 
 // outputOf is what a run's first record says of its output.

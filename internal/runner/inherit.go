@@ -288,9 +288,7 @@ func (k *keeper) heir(w *ward, run *record.Run, rec longstop.Record) (*custody, 
 		for _, fd := range w.outputs {
 			unix.SetNonblock(fd, true)
 		}
-		if c.output, err = newCapture(run, w.outputs, rec.Output); err != nil {
-			return nil, err
-		}
+		c.output = newCapture(run, w.outputs, rec.Output)
 		w.outputs = [2]int{-1, -1} // the capture's now
 		c.output.start()
 	}

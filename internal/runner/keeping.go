@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -58,17 +57,14 @@ func (k *keeping) bound(most int64) {
 
 // open opens the file, and goes on where whoever had it before left it: what that had declared as cut
 // out may not have been yet.
-func (k *keeping) open() error {
+func (k *keeping) open() {
 	file, err := k.run.File(k.name, unix.O_RDWR|unix.O_CREAT)
 	if err != nil {
 		k.why = errnoOf(err)
-		return nil // nowhere to keep it; the work goes on
+		return // nowhere to keep it; the work goes on
 	}
 	k.file, k.times = file, k.run.NoteArrivals(k.name, k.at)
-	declared, err := k.run.Declared(k.name)
-	if err != nil {
-		return fmt.Errorf("capture %s: %w", k.name, err)
-	}
+	declared, _ := k.run.Declared(k.name) // what cannot be read, or believed, is said anew
 	k.declared = slices.Equal(declared, k.dropped)
 	k.cut = k.head
 	for _, d := range declared {
@@ -77,7 +73,6 @@ func (k *keeping) open() error {
 			k.punch(k.head, k.cut)
 		}
 	}
-	return nil
 }
 
 // mostAtOnce is how much may be taken at once.

@@ -325,9 +325,7 @@ func (o *owner) custody(raw []byte) (*custody, error) {
 			unix.Close(fd)
 		}
 	} else {
-		if c.output, err = newCapture(o.run, o.outputs, o.rec.Output); err != nil {
-			return nil, err
-		}
+		c.output = newCapture(o.run, o.outputs, o.rec.Output)
 		c.output.start()
 	}
 	return c, nil
