@@ -78,8 +78,20 @@ func (a *app) logs(ctx context.Context, args []string, stream string, offset int
 			action = now
 		}
 		a.tellDropped(&action, stream, offset)
+		if n > 0 && !action.Settled() {
+			a.tellLast(ctx, gateway, &action, stream)
+		}
 		return nil
 	})
+}
+
+// tellLast says when the stream of a run that goes on grew last: a program that keeps what it writes to itself
+// looks like one that does nothing.
+func (a *app) tellLast(ctx context.Context, gateway *client.Client, action *longstop.Action, stream string) {
+	times, err := gateway.OutputTimes(ctx, string(action.ID), stream)
+	if last := len(times.Arrivals) - 1; err == nil && last >= 0 {
+		a.talk.note("%s goes on · it wrote to %s last at %s, by the host's clock", action.ID, stream, clock(times.Arrivals[last].At, a.now()))
+	}
 }
 
 // logTo is where a stream is printed to.

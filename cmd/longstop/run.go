@@ -55,6 +55,9 @@ the gateway. Ending longstop in any other way (TERM, a hangup, a closed terminal
 run goes on, and longstop wait takes it up again. So does a reader that goes away, as in "| head": longstop
 says so and ends with 253; longstop cancel stops the run.
 
+With --pty the run has a terminal, of this one's size and kind: both streams come as one, and lines end in CR LF.
+Nobody types there: a program that reads it finds its end, one that sets it up for typing waits in vain.
+
 With --json the run's output is not shown (longstop logs has it): stdout carries one action as JSON, at the
 end. With -d it carries the action's id alone.
 

@@ -131,3 +131,24 @@ func TestReleasedOutputIsFollowed(t *testing.T) {
 		t.Errorf("%s", again)
 	}
 }
+
+// C074: what a run that goes on has written can be read, and when it wrote last.
+func TestC074LastOutputOfARunThatGoesOn(t *testing.T) {
+	t.Parallel()
+	h, g := rig.Up(t, "h1"), newGateway(t)
+	g.enrol(t, h)
+	id := g.launch(t, h.Name, "-c", "echo important; exec sleep 60")
+	var logs result
+	eventually(t, time.Minute, "its line", func() bool {
+		logs = g.must(t, "logs", string(id))
+		return logs.stdout == "important\n"
+	})
+	if !strings.Contains(logs.stderr, "goes on") || !strings.Contains(logs.stderr, "it wrote to stdout last at ") {
+		t.Errorf("%s", logs)
+	}
+	stamped := g.must(t, "logs", "-t", string(id))
+	if !regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d) important\n$`).MatchString(stamped.stdout) {
+		t.Errorf("%s", stamped)
+	}
+	g.must(t, "cancel", string(id))
+}
