@@ -21,6 +21,7 @@ const (
 	sayAfter       = time.Second            // of a host or gateway that is asked
 	lingerPatience = 700 * time.Millisecond // of lingering
 	remindAfter    = time.Minute            // of a host's silence, growing fivefold
+	progressPause  = 15 * time.Second       // between two words about how far the work is
 	askPatience    = 3 * time.Second        // of asking something on the side
 )
 
@@ -56,7 +57,8 @@ type follower struct {
 	retry       <-chan time.Time
 	retryNext   time.Duration
 	failures    int
-	told        string // the gateway's last line
+	told        string    // the gateway's last line
+	saidFar     time.Time // when it was last said how far the work is
 	gatewayGone bool
 }
 
@@ -244,6 +246,7 @@ func (f *follower) saw(ctx context.Context, next *longstop.Action) {
 	for _, line := range changed(prev, next, f.app.now()) {
 		f.note("%s", line)
 	}
+	f.far(prev, next)
 	f.sight(next)
 	if next.Output.AfterEnd && !prev.Output.AfterEnd {
 		f.sawEnd(next)
@@ -253,6 +256,18 @@ func (f *follower) saw(ctx context.Context, next *longstop.Action) {
 		f.linger = nil
 	case prev.Workload.State != longstop.WorkloadLingering:
 		f.linger = time.After(lingerPatience)
+	}
+}
+
+// far says how far the work is by its own word, now and then.
+func (f *follower) far(prev, next *longstop.Action) {
+	p := next.Workload.Progress
+	if p == nil || next.Workload.State.Final() || prev.Workload.Progress != nil && prev.Workload.Progress.Line == p.Line {
+		return
+	}
+	if now := f.app.now(); now.Sub(f.saidFar) >= progressPause {
+		f.saidFar = now
+		f.note("progress: %s", plain(p.Line))
 	}
 }
 

@@ -32,6 +32,7 @@ func changed(prev, next *longstop.Action, now time.Time) []string {
 	if prev.Launch.State == longstop.LaunchUnknown && next.Launch.State == longstop.LaunchAccepted {
 		say("found on %s: it began once", host)
 	}
+	lines = append(lines, stageChanges(&prev.Workload, &next.Workload, now)...)
 	if next.Workload.State == longstop.WorkloadOrphaned && prev.Workload.State != longstop.WorkloadOrphaned {
 		say("the owner on %s is gone, the work may not be: its heir finishes the record", host)
 	}

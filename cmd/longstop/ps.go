@@ -175,7 +175,7 @@ func state(a *longstop.Action) string {
 	switch a.Launch.State {
 	case longstop.LaunchAccepted:
 		if a.Workload.State != longstop.WorkloadNone && a.Workload.State != "" {
-			return words(string(a.Workload.State))
+			return words(string(a.Workload.State)) + percent(&a.Workload)
 		}
 		return "accepted"
 	case longstop.LaunchNotAttempted:

@@ -36,6 +36,7 @@ type runFlags struct {
 	key, cwd, session, reason string
 	env, limits               []string
 	outputMax                 string
+	stages                    stageFlags
 }
 
 func (a *app) runVerb() *cobra.Command {
@@ -112,6 +113,7 @@ func (f *runFlags) define(flags *pflag.FlagSet) {
 	flags.StringVar(&f.owner, "owner", "", "who owns the run on the host: auto, runner, or systemd by a unit of its own (default auto)")
 	flags.StringVar(&f.boundary, "boundary", "", "the weakest boundary to take: tree, cgroup or systemd (default whatever the host has)")
 	flags.StringVar(&f.session, "session", "", "the session that the action belongs to")
+	f.stages.define(flags)
 	flags.StringVar(&f.reason, "reason", "", "why, for those who read the journal")
 }
 
@@ -167,6 +169,9 @@ func (f *runFlags) request(c *cobra.Command, args []string) (host string, r long
 	}
 	if err == nil {
 		r.Limits, err = limits(f.limits)
+	}
+	if err == nil {
+		err = f.stages.ask(c.Flags(), &r)
 	}
 	if err == nil && c.Flags().Changed("output-max") {
 		r.OutputMax, err = size("--output-max", f.outputMax)

@@ -161,6 +161,7 @@ func lanes(a *longstop.Action, now time.Time, columns int) string {
 	if u := a.Workload.Unit; u != nil {
 		lane("unit", u.ReadAt, unitLine(u)...)
 	}
+	stageLanes(a, now, lane)
 	if out := outputWords(a); len(out) > 0 {
 		lane("output", longstop.Time{}, out...)
 	}

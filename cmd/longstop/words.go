@@ -163,6 +163,7 @@ func terms(r *longstop.Request) string {
 	if r.OwnChannel {
 		parts = append(parts, "own channel")
 	}
+	parts = append(parts, stageTerms(r)...)
 	return strings.Join(parts, between)
 }
 
@@ -197,6 +198,7 @@ func ending(a *longstop.Action) string {
 		add(notStarted(a))
 		return strings.Join(parts, between)
 	}
+	add(stageEnding(a))
 	if a.Cancel.State == longstop.CancelTooLate {
 		add("the cancel came too late")
 	}
@@ -313,6 +315,9 @@ func notStarted(a *longstop.Action) string {
 			default:
 				why += between + "not on the PATH there (or its interpreter is missing)"
 			}
+		}
+		if e.Step == "exclusive" && a.Request.ExclusiveWaitS == 0 {
+			why += between + "--exclusive-wait has it queued"
 		}
 		if e.Step == "chdir" && a.Request.Cwd == "" {
 			why += between + "the login's home; --cwd names another directory"

@@ -143,6 +143,24 @@ func moments() []struct {
 		}}},
 		{"rebooted", []edit{lost(longstop.Rebooted, longstop.AliveNo)}},
 		{"owner lost", []edit{lost(longstop.OwnerLost, longstop.AliveUnknown)}},
+		{"queued", []edit{func(a *longstop.Action) {
+			a.Request.Exclusive, a.Request.ExclusiveWaitS, a.Alive = "db", 600, longstop.AliveNo
+			a.Workload = longstop.Workload{State: longstop.WorkloadQueued, Exclusive: &longstop.Exclusive{Name: "db", HeldBy: "act_01KB6Y3T0000AAA", HeldSince: later(a.CreatedAt, -time.Hour)}}
+		}}},
+		{"far on", []edit{running, func(a *longstop.Action) {
+			far := 42.5
+			a.Workload.Progress = &longstop.Progress{Line: "copied 17 of 40 (42.5%)", Percent: &far, At: later(a.CreatedAt, time.Minute)}
+			a.Workload.Evidence = map[string]string{"revision": "4f2c", "schema": "\x1b[31m42"}
+		}}},
+		{"nothing to do", []edit{ended(0), func(a *longstop.Action) {
+			a.Request.Preflight, a.Request.Verify = "exit 204", "true"
+			a.Workload.Main, a.Workload.Result, a.Workload.StartedAt = nil, nil, longstop.Time{}
+			a.Workload.Preflight = &longstop.Check{State: longstop.CheckNothingToDo, ExitCode: exit(longstop.PreflightDone), StartedAt: a.CreatedAt, EndedAt: later(a.CreatedAt, time.Second)}
+		}}},
+		{"effect not proven", []edit{ended(0), func(a *longstop.Action) {
+			a.Request.Verify, a.Workload.EffectProof = "test -e made", longstop.ProofFailed
+			a.Workload.Verify = &longstop.Check{State: longstop.CheckFailed, ExitCode: exit(1), StartedAt: a.CreatedAt, EndedAt: later(a.CreatedAt, time.Second)}
+		}}},
 		{"hostile words", []edit{func(a *longstop.Action) {
 			a.Host, a.Request.Argv = "web\x1b]0;x\a", []string{"echo", "\x1b[31mred", "a\u202eb", "line\nline", "\xff", "it's"}
 			a.Request.Reason, a.RequestedBy.Name = "because\r\nof", "an\x00n"

@@ -61,6 +61,7 @@ func (g *Gateway) accept(req longstop.RunRequest, host longstop.Host) (*asked, e
 		func() error { return checkKinds(r) },
 		func() error { return checkTerminal(r, req.Terminal) },
 		func() error { return checkTimes(r) },
+		func() error { return checkStages(r) },
 		func() error { return checkNames(a) },
 		func() error { return checkSize(r, a.env) },
 		func() error { return g.takeStdin(a, req.StdinID) },
@@ -284,6 +285,11 @@ func differences(a *longstop.Action, envMACs map[string]string, host string, now
 	say("lease", old.LeaseS != new.LeaseS)
 	say("deadline", old.DeadlineS != new.DeadlineS)
 	say("grace", old.GraceS != new.GraceS)
+	say("preflight", old.Preflight != new.Preflight)
+	say("verify", old.Verify != new.Verify)
+	say("check_s", old.CheckS != new.CheckS)
+	say("exclusive", old.Exclusive != new.Exclusive)
+	say("exclusive_wait", old.ExclusiveWaitS != new.ExclusiveWaitS)
 	if len(names) == 0 {
 		names = append(names, "the host's key")
 	}

@@ -47,6 +47,9 @@ func (h *host) overlay(a *longstop.Action) {
 		a.Output.DroppedBytes, a.Output.DropReason = seen.DroppedBytes, seen.DropReason
 		a.Output.StdoutDropped, a.Output.StderrDropped = seen.StdoutDropped, seen.StderrDropped
 	}
+	if kept := &r.action.Workload; kept.Sequence > a.Workload.Sequence {
+		a.Workload.Progress, a.Workload.Evidence = kept.Progress, kept.Evidence
+	}
 	r.lease.overlay(a)
 }
 
