@@ -153,7 +153,7 @@ func (c *coming) await(ctx context.Context, u longstop.Unit, over <-chan struct{
 	}
 }
 
-// assignUnit makes a run's pipes and gives it to its owner, and all ends of them.
+// assignUnit makes what a run writes into and gives it to its owner, and all ends of them.
 func (k *keeper) assignUnit(owner *link, sub wire.Submit, from login, kind systemd.Kind) error {
 	var fds []int
 	defer func() {
@@ -161,13 +161,11 @@ func (k *keeper) assignUnit(owner *link, sub wire.Submit, from login, kind syste
 			unix.Close(fd)
 		}
 	}()
-	for range 2 {
-		read, write, err := outputPipe()
-		if err != nil {
-			return err
-		}
-		fds = append(fds, read, write)
+	read, write, err := outputEnds(sub.Request, sub.Terminal)
+	if err != nil {
+		return err
 	}
+	fds = append(fds, read[0], write[0], read[1], write[1])
 	report, err := gate.NewReport()
 	if err != nil {
 		return err
