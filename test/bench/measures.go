@@ -226,18 +226,18 @@ func conmonPSS(ctx context.Context) (float64, error) {
 // flushes repeats the latency with two milliseconds added to each flush on either side. What it
 // grows by, over two, counts the flushes that a caller waits for.
 func flushes(ctx context.Context, bin string, n int) ([]row, error) {
-	var ms [2]float64
-	for i, delay := range []string{"0", "2"} {
+	var commands []func() *exec.Cmd
+	for _, delay := range []string{"0", "2"} {
 		w, err := newWorld(ctx, bin, []string{"LONGSTOP_FLUSH_DELAY_MS=" + delay})
 		if err != nil {
 			return nil, fmt.Errorf("with %s ms a flush: %w", delay, err)
 		}
-		medians, err := inTurn(n, func() *exec.Cmd { return w.longstop(ctx, "run", "bench", "--", "true") })
-		w.close()
-		if err != nil {
-			return nil, err
-		}
-		ms[i] = medians[0]
+		defer w.close()
+		commands = append(commands, func() *exec.Cmd { return w.longstop(ctx, "run", "bench", "--", "true") })
+	}
+	ms, err := inTurn(n, commands...)
+	if err != nil {
+		return nil, err
 	}
 	return []row{
 		{"`longstop run H -- true`, 2 ms added to each flush", "the same without", ms[1], ms[0], "ms", ""},

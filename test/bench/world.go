@@ -112,6 +112,10 @@ func (w *world) sshCold(ctx context.Context, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "ssh", append([]string{"-F", w.server.SSHConfig, "-o", "ControlPath=none", "bench"}, args...)...)
 }
 
+// rest is how long nothing is measured before each command: what the one before leaves to be done
+// afterwards (a process to end, the next one to be made ready) is no other one's time.
+const rest = 40 * time.Millisecond
+
 // inTurn runs each command n times, one after the other in turn, so that whatever else the machine
 // does falls on all of them, and returns each one's median wall time in milliseconds.
 func inTurn(n int, commands ...func() *exec.Cmd) ([]float64, error) {
@@ -119,6 +123,7 @@ func inTurn(n int, commands ...func() *exec.Cmd) ([]float64, error) {
 	for round := range n + 2 {
 		for i, command := range commands {
 			cmd := command()
+			time.Sleep(rest)
 			began := time.Now()
 			if out, err := cmd.CombinedOutput(); err != nil {
 				return nil, fmt.Errorf("%v: %w: %s", cmd.Args, err, out)
