@@ -294,3 +294,33 @@ func TestCover(t *testing.T) {
 		t.Errorf("a hundred ranges: %v", many)
 	}
 }
+
+// C125: where the inodes are used up just when the output's files are to be made, the work goes on, its code is
+// kept, and all of its output is named as missing.
+func TestC125NoInodeForTheOutput(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small tmpfs needs root")
+	}
+	t.Parallel()
+	met := false
+	for inodes := 10; inodes < 60 && !met; inodes++ {
+		l := newLabOn(t, "tmpfs", fmt.Sprintf("size=4m,nr_inodes=%d", inodes))
+		sub := l.script("echo lost; exit 5")
+		if rec, err := l.trySubmit(sub); err != nil || rec.State == longstop.WorkloadLaunchFailed {
+			continue // refused, or not begun: there was no room for the record either
+		}
+		rec := l.final(sub.RunID)
+		if !exited(rec, 5) {
+			t.Errorf("with %d inodes: %s", inodes, show(rec))
+		}
+		r := l.read(sub.RunID, "stdout", 0)
+		if r.offset != 5 || !r.end || r.data.Len()+int(rec.Output.DroppedBytes) != 5 {
+			t.Errorf("with %d inodes: read to %d, %q without %v: %s", inodes, r.offset, r.data.String(), r.dropped, show(rec))
+		}
+		met = rec.Output.DroppedBytes == 5 && rec.Output.DropReason == "ENOSPC"
+		t.Logf("%d inodes: %v", inodes, rec.Output.DroppedBytes)
+	}
+	if !met {
+		t.Error("no number of inodes was just too small for the output")
+	}
+}
