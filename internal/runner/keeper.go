@@ -45,6 +45,7 @@ type keeper struct {
 	seen     map[longstop.RunID][]boundary.Stat // the tree of an owner that we ended though it was no child of ours
 	visitors int                                // open connections
 	leaving  bool                               // TERM came: go as soon as may be
+	ending   bool                               // and the host is going down
 	stirred  chan struct{}                      // one of these changed
 
 	managers struct {
@@ -156,7 +157,16 @@ func (k *keeper) restUntilFree() {
 func (k *keeper) needed() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.visitors+len(k.flights)+len(k.wards)+len(k.custody)+len(k.vigils)+len(k.follows) > 0
+	if k.visitors+len(k.flights)+len(k.wards)+len(k.custody) > 0 {
+		return true
+	}
+	for id := range k.vigils {
+		if k.follows[id] == nil {
+			return true
+		}
+	}
+	// Units outlive a login that ends, and are not waited for then; their ends are read where all ends.
+	return len(k.follows) > 0 && (!k.leaving || k.ending)
 }
 
 func (k *keeper) isLeaving() bool {
@@ -273,18 +283,20 @@ func (k *keeper) watch(signals <-chan os.Signal) {
 		case <-k.ended:
 			k.reap()
 		case <-signals:
-			k.mu.Lock()
-			k.leaving = true
-			k.mu.Unlock()
-			k.stir()
 			go k.goDown()
 		}
 	}
 }
 
-// goDown ends the runs that the keeper itself answers for, if the system is going down.
+// goDown has the keeper go as soon as may be, and ends the runs that it answers for itself, if the system
+// is going down.
 func (k *keeper) goDown() {
-	if !goingDown(longstop.Boundary{}) {
+	down := goingDown(longstop.Boundary{})
+	k.mu.Lock()
+	k.leaving, k.ending = true, k.ending || down
+	k.mu.Unlock()
+	k.stir()
+	if !down {
 		return
 	}
 	k.mu.Lock()

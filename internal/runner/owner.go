@@ -105,6 +105,9 @@ func (o *owner) askFor(id longstop.RunID) (*link, error) {
 	if o.ahead == nil {
 		return nil, errNobody
 	}
+	if err := systemd.Notify("READY=1"); err != nil {
+		return nil, err
+	}
 	l, err := dial(o.ahead.FD(), keeperSocket)
 	if err != nil {
 		return nil, err

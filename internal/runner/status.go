@@ -53,11 +53,14 @@ func (s *session) tell(ctx context.Context, ids []longstop.RunID, to *[]wire.Run
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		status, _ := runStatus(s.folder, id)
+		status, state := runStatus(s.folder, id)
 		if status.Orphaned && !healed {
 			healed = true
 			s.heal(ctx)
-			status, _ = runStatus(s.folder, id)
+			status, state = runStatus(s.folder, id)
+		}
+		if state.Final() {
+			status.Unit = unitNow(s.folder, id, status.Unit)
 		}
 		*to = append(*to, status)
 	}
@@ -97,9 +100,7 @@ func runStatus(folder *record.Folder, id longstop.RunID) (status wire.RunStatus,
 	}
 	status.Record = raw
 	status.Output = run.Outputs(rec.Output)
-	if rec.Boundary.Unit != "" {
-		status.Unit = unitOf(run, rec)
-	}
+	status.Unit = unitOf(run, rec.Boundary)
 	if rec.State.Final() {
 		folder.Mend(id)
 		status.Released = releasedAlive(rec)

@@ -114,6 +114,7 @@ func (k *keeper) startUnit(ctx context.Context, sub wire.Submit, kind systemd.Ki
 	service := systemd.Service{
 		Name: systemd.ServiceName(sub.RunID), Description: "Longstop run " + string(sub.RunID),
 		Argv: []string{self, "owner", k.folder.Dir(), ownerInUnit, string(sub.RunID)}, Env: servantEnv("owner"),
+		Notify:      true, // Type=exec is younger than the oldest systemd that we take
 		StartWithin: startWithin, StopWithin: time.Duration(sub.Request.GraceS*float64(time.Second)) + unitStopMargin, Forget: true,
 	}
 	if kind == systemd.System && os.Geteuid() != 0 {
@@ -244,6 +245,9 @@ func (k *keeper) follow(id longstop.RunID, u longstop.Unit) {
 		return
 	}
 	defer run.Close()
+	if u.InvocationID != "" {
+		run.KeepUnit(u)
+	}
 	keep := func(now longstop.Unit) {
 		u = now
 		run.KeepUnit(u)
@@ -270,18 +274,26 @@ func (k *keeper) follow(id longstop.RunID, u longstop.Unit) {
 	}
 }
 
-// unitOf is what is kept of a run's unit. Of a run that is over and whose unit was not when a keeper
-// saw it last, the manager is asked: that keeper may be gone, and the unit forgotten.
-func unitOf(run *record.Run, rec longstop.Record) *longstop.Unit {
+// unitOf is what a keeper kept of a run's unit.
+func unitOf(run *record.Run, b longstop.Boundary) *longstop.Unit {
+	if b.Unit == "" {
+		return nil
+	}
 	kept := run.Unit()
-	if kept != nil && (kept.Name != rec.Boundary.Unit || kept.Manager != rec.Boundary.Manager) {
-		kept = nil // not a keeper's word
+	if kept == nil || kept.Name != b.Unit || kept.Manager != b.Manager {
+		return nil // nothing yet, or not a keeper's word
 	}
-	if !rec.State.Final() || kept != nil && (kept.Ended() || kept.Forgotten) || rec.Writer.MachineID != boundary.MachineID() {
+	return kept
+}
+
+// unitOpen reports whether the end of a unit is still to be told of.
+func unitOpen(u *longstop.Unit) bool { return u != nil && !u.Ended() && !u.Forgotten }
+
+// unitNow asks the manager about the unit of a run that is over, if a keeper did not see the unit's end:
+// that keeper may be gone, and the unit forgotten.
+func unitNow(folder *record.Folder, id longstop.RunID, kept *longstop.Unit) *longstop.Unit {
+	if !unitOpen(kept) {
 		return kept
-	}
-	if kept == nil {
-		kept = &longstop.Unit{Manager: rec.Boundary.Manager, Name: rec.Boundary.Unit}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
@@ -294,8 +306,11 @@ func unitOf(run *record.Run, rec longstop.Record) *longstop.Unit {
 	if err == nil {
 		return &now
 	}
-	if again := run.Unit(); again != nil && again.Ended() { // the end was read, and the unit let go
-		return again
+	if run, err := folder.Run(id); err == nil { // its end may just have been read, and the unit let go
+		defer run.Close()
+		if again := run.Unit(); again != nil && again.Ended() {
+			return again
+		}
 	}
 	if errors.Is(err, systemd.ErrNoUnit) {
 		kept.Forgotten, kept.ReadAt = true, longstop.At(time.Now())
@@ -315,10 +330,10 @@ func (k *keeper) corroborateAgain(id longstop.RunID) {
 		return
 	}
 	u := longstop.Unit{Manager: rec.Boundary.Manager, Name: rec.Boundary.Unit}
-	if kept := run.Unit(); kept != nil && kept.Name == u.Name && kept.Manager == u.Manager {
+	if kept := unitOf(run, rec.Boundary); kept != nil {
 		u = *kept
 	}
-	if !u.Ended() && !u.Forgotten {
+	if unitOpen(&u) {
 		k.corroborate(id, u)
 	}
 }

@@ -55,7 +55,7 @@ type sight struct {
 }
 
 // unitEndsWithin is how long after a run's end its unit's is told of.
-const unitEndsWithin = 30 * time.Second
+const unitEndsWithin = 10 * time.Second
 
 func unitWords(u *longstop.Unit) string {
 	if u == nil {
@@ -224,7 +224,7 @@ func (w *watcher) read(id longstop.RunID, all bool) (status wire.RunStatus, ok b
 	for _, p := range status.Released {
 		now.released += fmt.Sprintln(p.PID, p.StartTime)
 	}
-	if u := status.Unit; state.Final() && u != nil && !u.Ended() && !u.Forgotten {
+	if state.Final() && unitOpen(status.Unit) {
 		if now.overAt == 0 {
 			now.overAt = boundary.BootNow()
 		}
@@ -232,6 +232,7 @@ func (w *watcher) read(id longstop.RunID, all bool) (status wire.RunStatus, ok b
 			w.known[id] = now
 			return status, before != now
 		}
+		status.Unit = unitNow(w.folder, id, status.Unit)
 	}
 	switch {
 	case state.Final() && now.released == "":

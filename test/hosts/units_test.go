@@ -212,6 +212,25 @@ func TestUnitThroughReexecAndReboot(t *testing.T) {
 	}
 }
 
+// A user whom polkit lets manage the system's units has detached runs there, as himself, though his own
+// manager ends with his last logout.
+func TestUnitOfTheSystemsByPolkit(t *testing.T) {
+	t.Parallel()
+	h, g := rig.New(t, rig.KillUserProcesses()), newGateway(t)
+	h.WriteFile(t, "/etc/polkit-1/rules.d/50-test.rules", 0o644, []byte(
+		`polkit.addRule(function(a, s) { if (a.id == "org.freedesktop.systemd1.manage-units" && s.user == "deploy") return polkit.Result.YES; });`))
+	h.Exec(t, "systemctl", "start", "polkit")
+	name := g.enrolAs(t, h, "deploy")
+	a := g.inUnit(t, "system", name, "id -un; until [ -e /tmp/go ]; do sleep .05; done; exit 9")
+	g.must(t, "daemon", "stop")
+	loggedOut(t, h, "deploy")
+	h.Exec(t, "touch", "/tmp/go")
+	wantExit(t, g.final(t, a.ID, 20*time.Second), 9)
+	if out := g.must(t, "logs", string(a.ID)).stdout; out != "deploy\n" {
+		t.Errorf("it ran as %q", out)
+	}
+}
+
 // C058: a detached run survives logouts, or is refused before anything of it runs, with the remedy.
 func TestC058DetachedAndLogout(t *testing.T) {
 	t.Parallel()
