@@ -108,6 +108,7 @@ func (h *host) halt(id longstop.ActionID) {
 		return
 	}
 	defer h.endHalt(id)
+	secret := h.secret(id) // now: once a push has told of the end, it is let go
 	grace := seconds(a.Request.GraceS)
 	within := min(grace+stopWithin, haltLongest)
 	side, err := h.openAside(h.ctx, wire.VerbCancel)
@@ -121,7 +122,7 @@ func (h *host) halt(id longstop.ActionID) {
 		h.unconfirmed(id, err)
 		return
 	}
-	h.cancelAnswered(id, side, got)
+	h.cancelAnswered(id, secret, side, got)
 }
 
 // beginHalt keeps two cancels of one run from being asked at once.
@@ -188,7 +189,7 @@ func unconfirm(d *draft, by string, cause error, sent bool, raws ...sqlite.Raw) 
 
 // cancelAnswered notes the host's answer: the record that ended the run, what still lives, or why
 // nothing was signalled.
-func (h *host) cancelAnswered(id longstop.ActionID, side *aside, got reply) {
+func (h *host) cancelAnswered(id longstop.ActionID, secret []byte, side *aside, got reply) {
 	raw := sqlite.Raw{Kind: "cancel_answer", Bytes: got.raw}
 	var answer wire.CancelAnswer
 	if err := got.read(&answer); err != nil {
@@ -200,7 +201,6 @@ func (h *host) cancelAnswered(id longstop.ActionID, side *aside, got reply) {
 			return
 		}
 	}
-	secret := h.secret(id)
 	h.g.change(context.WithoutCancel(h.ctx), id, func(d *draft) error {
 		before := d.Cancel.State
 		if len(answer.Record) > 0 {

@@ -98,7 +98,8 @@ func observe(d *draft, seen reconcile.Seen, raw []byte) {
 
 // noteDetached journals that a host has taken a run that nobody's lease ends.
 func noteDetached(d *draft, before longstop.LaunchState, by string) {
-	if d.Request.Lifetime != longstop.Detached || before == longstop.LaunchAccepted || d.Launch.State != longstop.LaunchAccepted {
+	if d.Request.Lifetime != longstop.Detached || before == longstop.LaunchAccepted || d.Launch.State != longstop.LaunchAccepted ||
+		d.Workload.State == longstop.WorkloadLaunchFailed {
 		return
 	}
 	b := d.Workload.Boundary

@@ -87,6 +87,9 @@ func TestUnitRuns(t *testing.T) {
 			if a.Workload.State != longstop.WorkloadCancelled || a.Workload.Cause != longstop.CauseRequest || a.Workload.Writer.Kind != longstop.WriterOwner {
 				t.Errorf("cancelled:\n%s", pretty(a))
 			}
+			if said := g.must(t, "activity", "--json").stdout; strings.Contains(said, "unreadable_record") || !strings.Contains(said, "detached_accepted") || !strings.Contains(said, "unit_seen") {
+				t.Errorf("the journal: %s", said)
+			}
 		})
 	}
 }
