@@ -79,7 +79,7 @@ func contradicts(a *longstop.Action, rec longstop.Record, s Sighting) string {
 	switch w := &a.Workload; {
 	case !s.Signed && rec.Writer.Kind != longstop.WriterSuccessor:
 		return fmt.Sprintf("record %d (%s) says that the %s wrote it and bears no MAC", rec.Sequence, says(), rec.Writer.Kind)
-	case !s.Signed && rec.State == longstop.WorkloadLaunchFailed && ran(w.State):
+	case !s.Signed && rec.State == longstop.WorkloadLaunchFailed && ran(w):
 		// A successor says so only of a run whose gate cannot have opened.
 		return fmt.Sprintf("record %d said %s, and record %d, which bears no MAC, says %s", w.Sequence, claim(w.State, w.Result), rec.Sequence, says())
 	case a.Launch.State == longstop.LaunchRejected:
@@ -96,9 +96,13 @@ func contradicts(a *longstop.Action, rec longstop.Record, s Sighting) string {
 	return ""
 }
 
-// ran reports whether the work was seen past its start.
-func ran(s longstop.WorkloadState) bool {
-	switch s {
+// ran reports whether the work was seen past its start. That nobody answers for it any more does not
+// say so.
+func ran(w *longstop.Workload) bool {
+	if inferred(w) {
+		return w.Main != nil
+	}
+	switch w.State {
 	case longstop.WorkloadNone, longstop.WorkloadQueued, longstop.WorkloadStarting, longstop.WorkloadLaunchFailed:
 		return false
 	}
