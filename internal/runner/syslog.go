@@ -39,6 +39,12 @@ func logEnd(rec longstop.Record) {
 	} else if r != nil {
 		words += " signal=" + r.Signal
 	}
+	if rec.NothingToDo() {
+		words += " preflight=" + string(rec.Preflight.State)
+	}
+	if rec.EffectProof != "" {
+		words += " effect_proof=" + string(rec.EffectProof)
+	}
 	if rec.Cause != "" {
 		words += " cause=" + string(rec.Cause)
 	}
