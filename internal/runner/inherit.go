@@ -31,6 +31,7 @@ type ward struct {
 	gone    chan struct{}   // closed when the owner has died and the run is final or in our custody
 	dead    bool
 	passed  bool              // inherit is at work, or was
+	touched bool              // a child that can be of it came, went or was told apart since its custody looked
 	main    *boundary.Exit    // of the main process, if it ended as our child
 	told    bool              // custody has been told of main
 	custody *custody          // once inherited
@@ -61,7 +62,8 @@ func (k *keeper) reap() {
 		k.adopt()
 	}
 	for _, w := range k.wards {
-		if w.custody != nil {
+		if w.custody != nil && w.touched {
+			w.touched = false
 			w.custody.nudge()
 		}
 	}
@@ -75,6 +77,7 @@ func (k *keeper) reap() {
 func (k *keeper) sawEnd(exit boundary.Exit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.stale = true
 	for _, w := range k.wards {
 		if exit.Identity == w.owner {
 			w.dead = true
@@ -84,10 +87,10 @@ func (k *keeper) sawEnd(exit boundary.Exit) {
 	if k.standbyEnded(exit.Identity) {
 		return
 	}
-	delete(k.adopted, exit.Identity)
+	k.forget(exit.Identity)
 	for _, w := range k.wards {
 		if w.isMain(exit.Identity) {
-			w.main = &exit
+			w.main, w.touched = &exit, true
 			return
 		}
 	}
@@ -108,6 +111,7 @@ func (w *ward) isMain(id boundary.Identity) bool {
 func (k *keeper) adopt() { k.sort(k.reaper.Children()) }
 
 func (k *keeper) sort(children []boundary.Stat) {
+	defer func() { k.stale = false }()
 	seen := map[boundary.Identity]bool{}
 	owners := map[boundary.Identity]*ward{}
 	for _, w := range k.wards {
@@ -130,7 +134,7 @@ func (k *keeper) sort(children []boundary.Stat) {
 	}
 	for id := range k.adopted {
 		if !seen[id] {
-			delete(k.adopted, id)
+			k.forget(id)
 		}
 	}
 	for _, s := range children {
@@ -138,12 +142,33 @@ func (k *keeper) sort(children []boundary.Stat) {
 		switch {
 		case owners[s.Identity] != nil:
 		case c == nil:
-			k.adopted[s.Identity] = &child{s, whose(s, k.candidates(dying))}
+			c = &child{s, whose(s, k.candidates(dying))}
+			k.adopted[s.Identity] = c
+			touch(c.of)
+		case s.Dead():
+			c.stat = s
 		case len(c.of) > 1: // in the middle of an exec it shows no mark: it may by now
+			touch(c.of)
 			c.stat, c.of = s, whose(s, c.of)
 		}
 	}
 	k.forgetFreed() // not before: a new child may be the last that such a run has left
+}
+
+// forget lets go of a child that is none any more. k.mu is held.
+func (k *keeper) forget(id boundary.Identity) {
+	if c := k.adopted[id]; c != nil {
+		touch(c.of)
+		delete(k.adopted, id)
+	}
+}
+
+// touch has the custodies of these runs look again, and no others: one run that forks without end costs
+// the rest nothing.
+func touch(wards []*ward) {
+	for _, w := range wards {
+		w.touched = true
+	}
 }
 
 // candidates are the runs that a new child can be of: those whose owner is dead, and those that
@@ -165,7 +190,10 @@ func whose(s boundary.Stat, candidates []*ward) []*ward {
 	if len(candidates) <= 1 {
 		return candidates
 	}
-	mark := boundary.Mark(s.PID)
+	mark := longstop.RunID("")
+	if !s.Dead() { // it has none any more, and there can be many who are not reaped yet
+		mark = boundary.Mark(s.PID)
+	}
 	var inSession []*ward
 	for _, w := range candidates {
 		if mark != "" && w.id == mark {
@@ -371,10 +399,13 @@ func (t *inherited) pace() time.Duration { return recount }
 
 func (t *inherited) rest() {}
 
-// settle: no child left that came, or could have come, from the run's owner.
+// settle: no child left that came, or could have come, from the run's owner. Once none was in the list there
+// is none later; so the list is made anew only after one ended, whose own children may have become ours.
 func (t *inherited) settle(ended func(boundary.Exit)) (empty, proven bool) {
 	t.k.mu.Lock()
-	t.k.adopt()
+	if t.k.stale {
+		t.k.adopt()
+	}
 	main := t.w.main
 	if t.w.told {
 		main = nil
@@ -399,7 +430,8 @@ func (t *inherited) walk(visit func(boundary.Stat) bool) {
 	t.k.adopt()
 	var roots []int
 	for id, c := range t.k.adopted {
-		if slices.Contains(c.of, t.w) && t.surely(c) {
+		// The dead have no children: theirs are ours. There can be many who are not reaped yet.
+		if !c.stat.Dead() && slices.Contains(c.of, t.w) && t.surely(c) {
 			roots = append(roots, id.PID)
 		}
 	}

@@ -37,6 +37,7 @@ type keeper struct {
 	wards    map[longstop.RunID]*ward           // runs whose owner is, or was, our child
 	freed    []*ward                            // runs that ended, and standbys, of which children of ours are left
 	adopted  map[boundary.Identity]*child       // inherited children
+	stale    bool                               // one of them ended since they were listed
 	strays   []boundary.Exit                    // the last that ended and were nobody's yet
 	custody  map[longstop.RunID]*custody        // runs that we answer for
 	comings  map[longstop.RunID]*coming         // runs whose owner a service manager is starting
