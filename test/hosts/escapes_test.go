@@ -23,17 +23,11 @@ import (
 // say; and a record may be wrong in neither direction.
 func TestEscapes(t *testing.T) {
 	t.Parallel()
-	h, g := rig.New(t), newGateway(t)
-	h.Sh(t, `mkdir -m 1777 `+escapeDir+` && systemctl start atd
-echo 'deploy ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/escapes
-ssh-keygen -q -t ed25519 -N '' -f `+escapeDir+`/key && cat `+escapeDir+`/key.pub >>/home/deploy/.ssh/authorized_keys && chown deploy `+escapeDir+`/key
-mkdir `+escapeDir+`/template && chown deploy: `+escapeDir+`/template
-setpriv --reuid=deploy --regid=deploy --clear-groups $(echo /usr/lib/postgresql/*/bin)/initdb -N -A trust -D `+escapeDir+`/template >/dev/null`)
-	yard := &yard{g: g, h: h, host: insideOf(t, h)}
+	yard := newYard(t)
 	lanes := sideBySide{places: make(chan struct{}, 6)}
 	n := 0
 	for _, ground := range grounds {
-		host := g.enrolAs(t, h, ground.account)
+		host := yard.g.enrolAs(t, yard.h, ground.account)
 		for _, e := range escapes {
 			for _, leftover := range leftovers {
 				n++
@@ -53,6 +47,16 @@ type yard struct {
 	g    *gateway
 	h    *rig.Host
 	host inside
+}
+
+func newYard(t *testing.T) *yard {
+	h, g := rig.New(t), newGateway(t)
+	h.Sh(t, `mkdir -m 1777 `+escapeDir+` && systemctl start atd
+echo 'deploy ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/escapes
+ssh-keygen -q -t ed25519 -N '' -f `+escapeDir+`/key && cat `+escapeDir+`/key.pub >>/home/deploy/.ssh/authorized_keys && chown deploy `+escapeDir+`/key
+mkdir `+escapeDir+`/template && chown deploy: `+escapeDir+`/template
+setpriv --reuid=deploy --regid=deploy --clear-groups $(echo /usr/lib/postgresql/*/bin)/initdb -N -A trust -D `+escapeDir+`/template >/dev/null`)
+	return &yard{g: g, h: h, host: insideOf(t, h)}
 }
 
 // trace is a living process that something of an escape's folder was seen on.
@@ -116,8 +120,7 @@ type cell struct {
 
 func (c *cell) run(t *testing.T) {
 	defer c.clear(t)
-	script := fmt.Sprintf(prelude, c.dir) + c.script
-	args := append([]string{c.on, "--leftover", string(c.leftover), "--grace", "2s", "-c", script}, c.flags...)
+	args := c.args()
 	fate := c.in(c.ground, c.leftover)
 	if fate == refused {
 		r := c.g.longstop(t, append([]string{"run", "-d"}, args...)...)
@@ -126,13 +129,7 @@ func (c *cell) run(t *testing.T) {
 		}
 		return
 	}
-	id := c.g.launch(t, args...)
-	a := c.g.await(t, id, 40*time.Second, "the end of its main process", func(a longstop.Action) bool {
-		return a.Workload.Main != nil && a.Workload.Main.ExitCode != nil
-	})
-	if *a.Workload.Main.ExitCode != 0 || a.Workload.Boundary.Kind != c.kind {
-		t.Fatalf("%s\n%s", c.g.longstop(t, "logs", string(id)), pretty(a))
-	}
+	id := c.launch(t, args)
 	switch {
 	case fate == unseen:
 		c.notSeen(t, id)
@@ -143,6 +140,23 @@ func (c *cell) run(t *testing.T) {
 	default:
 		c.released(t, id, fate)
 	}
+}
+
+func (c *cell) args() []string {
+	script := fmt.Sprintf(prelude, c.dir) + c.script
+	return append([]string{c.on, "--leftover", string(c.leftover), "--grace", "2s", "-c", script}, c.flags...)
+}
+
+// launch returns once the main process has ended and the escape is there, or was.
+func (c *cell) launch(t *testing.T, args []string) longstop.ActionID {
+	id := c.g.launch(t, args...)
+	a := c.g.await(t, id, 40*time.Second, "the end of its main process", func(a longstop.Action) bool {
+		return a.Workload.Main != nil && a.Workload.Main.ExitCode != nil
+	})
+	if *a.Workload.Main.ExitCode != 0 || a.Workload.Boundary.Kind != c.kind {
+		t.Fatalf("%s\n%s", c.g.longstop(t, "logs", string(id)), pretty(a))
+	}
+	return id
 }
 
 // notSeen: the run is over as if there were nothing, and there is. Were it seen, or ended, the table would be too modest.
