@@ -61,13 +61,6 @@ func (e escape) in(g ground, l longstop.Leftover) fate {
 	return e.fate
 }
 
-// prelude comes before each script. Root is refused by PostgreSQL.
-const prelude = `set -e; export ESCAPE=%s PATH=$PATH:/usr/sbin:/sbin; mkdir -m 755 $ESCAPE; cd $ESCAPE
-until_there() { until test -e "$1"; do sleep 0.02; done; }
-user=; root=
-if test $(id -u) = 0; then root=1; else user=--user; export XDG_RUNTIME_DIR=/run/user/$(id -u); fi
-`
-
 var escapes = []escape{
 	{name: "nginx", does: "a master in a session of its own, workers as another user where it is root", script: `
 cat >conf <<END

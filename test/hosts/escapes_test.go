@@ -18,6 +18,13 @@ import (
 	"github.com/longstop/longstop/test/rig"
 )
 
+// prelude comes before each script. Root is refused by PostgreSQL.
+const prelude = `set -e; export ESCAPE=%s PATH=$PATH:/usr/sbin:/sbin; mkdir -m 755 $ESCAPE; cd $ESCAPE
+until_there() { until test -e "$1"; do sleep 0.02; done; }
+user=; root=
+if test $(id -u) = 0; then root=1; else user=--user; export XDG_RUNTIME_DIR=/run/user/$(id -u); fi
+`
+
 // TestEscapes keeps the table true: each escape in each boundary with each leftover. What is left is
 // looked for in the process table from outside the host, by the escape's folder, whatever our records
 // say; and a record may be wrong in neither direction.
