@@ -172,8 +172,9 @@ func keeperLink(ctx context.Context, f *record.Folder) (*link, error) {
 	}
 }
 
-// startKeeper starts a keeper and returns when it listens, or when it found another one.
-func startKeeper(f *record.Folder) (came bool, err error) {
+// startKeeper starts a keeper, with more of an environment where a test has some, and returns when it
+// listens, or when it found another one.
+func startKeeper(f *record.Folder, env ...string) (came bool, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return false, err
@@ -185,7 +186,7 @@ func startKeeper(f *record.Folder) (came bool, err error) {
 	}
 	defer read.Close()
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{"longstop-runner", "keeper", f.Dir()}, &syscall.ProcAttr{
-		Dir: "/", Env: servantEnv("keeper"), Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), write.Fd()},
+		Dir: "/", Env: append(servantEnv("keeper"), env...), Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), write.Fd()},
 	})
 	write.Close()
 	if err != nil {

@@ -31,6 +31,8 @@ type custody struct {
 	inbox  chan func()
 	done   chan struct{} // closed once the final record is durable
 
+	accepted func() // an owner's: logs, once, that it took the run
+
 	mainEnded bool
 	stop      *stopping
 	waiting   *ending // the final record is made and cannot be written yet
@@ -95,6 +97,10 @@ func (c *custody) attend() {
 		}
 	}
 	close(c.done)
+	if c.accepted != nil {
+		c.accepted()
+	}
+	logEnd(c.rec)
 }
 
 // look brings the run to where it is by now: what has ended, what is due.

@@ -145,7 +145,6 @@ func (c *custody) seal() error {
 	c.publish(raw)
 	c.final = true
 	c.letGo()
-	logEnd(c.rec)
 	return nil
 }
 

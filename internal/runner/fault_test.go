@@ -5,9 +5,7 @@ package runner
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,19 +13,12 @@ import (
 	"github.com/longstop/longstop/internal/wire"
 )
 
-var planning sync.Mutex
-
 // plan starts the lab's keeper with a fault planned for one kind of process. Keepers that come after
 // it know nothing of it.
 func (l *lab) plan(who, plan string) {
 	l.t.Helper()
-	planning.Lock()
-	defer planning.Unlock()
-	name := "LONGSTOP_FAULT_" + strings.ToUpper(who)
-	os.Setenv(name, plan)
-	defer os.Unsetenv(name)
 	// That the keeper dies of it right away is a case too.
-	came, err := startKeeper(l.f)
+	came, err := startKeeper(l.f, "LONGSTOP_FAULT_"+strings.ToUpper(who)+"="+plan)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 func TestLaw10HungOwnerIsBypassed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.plan("owner", "owner.answered=delay:120000")
+	l.plan("owner", "owner.attending=delay:120000")
 	sub := l.script("trap 'echo heard >> got; exit 0' TERM; echo up > up; while :; do sleep 0.05; done")
 	l.submit(sub)
 	l.has("up", 1)
@@ -28,7 +28,7 @@ func TestLaw10HungOwnerIsBypassed(t *testing.T) {
 // Whether or not it answered.
 func TestC113HungOwnerAndTheLease(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{"owner.running", "owner.answered"} {
+	for _, point := range []string{"owner.running", "owner.attending"} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			l := newLab(t)
@@ -37,7 +37,7 @@ func TestC113HungOwnerAndTheLease(t *testing.T) {
 			sub.Request.GraceS = 0.2
 			l.submit(sub)
 			rec := l.final(sub.RunID)
-			if rec.Writer.Kind != longstop.WriterKeeper || point == "owner.answered" && !cancelled(rec, longstop.CauseLease) ||
+			if rec.Writer.Kind != longstop.WriterKeeper || point == "owner.attending" && !cancelled(rec, longstop.CauseLease) ||
 				point == "owner.running" && rec.State != longstop.WorkloadLaunchFailed {
 				t.Errorf("%s", show(rec))
 			}

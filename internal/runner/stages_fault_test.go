@@ -51,11 +51,9 @@ func TestLaw5DeathAtEveryStage(t *testing.T) {
 			}
 			l.nobody(sub.RunID)
 			if keeper, there := l.keeper(); there {
-				l.kill(keeper) // the next one's owners have no faults, if nobody plans any just now
+				l.kill(keeper) // the next one's owners have no faults
 			}
-			planning.Lock()
 			id, _ := l.asking("true", func(r *longstop.Request) { r.Exclusive = "db" })
-			planning.Unlock()
 			if rec := l.ended(id); !exited(rec, 0) {
 				t.Errorf("the name is still had: %s", show(rec))
 			}

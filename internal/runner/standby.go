@@ -19,6 +19,8 @@ const (
 	// spareAfter is how long a launch is left alone before a spare is started, unless it is over by
 	// then: a process that starts would take from the work its first moments.
 	spareAfter = 25 * time.Millisecond
+	// spareCalm is how long one that is over is left alone: whoever waits for its end is being told.
+	spareCalm = 4 * time.Millisecond
 )
 
 // standBy returns an owner for a run to come.
@@ -38,6 +40,7 @@ func (k *keeper) standBy() (*ward, error) {
 func (k *keeper) spareSoon(w *ward) {
 	select {
 	case <-w.gone:
+		time.Sleep(spareCalm)
 	case <-time.After(spareAfter):
 	}
 	k.spareOne()
