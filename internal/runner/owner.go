@@ -101,9 +101,9 @@ func RunOwner(args []string) int {
 	return exitAnswered
 }
 
-// answerSoon is how long the answer to a submit waits for the run's end: what is over at once is told
-// once, and not as running first.
-const answerSoon = 3 * time.Millisecond
+// answerSoon is how long the answer to a submit waits for the run's end: what is over at once, a slow
+// flush included, is told once, and not as running first.
+const answerSoon = 5 * time.Millisecond
 
 // answerKeeper tells the keeper what became of the launch: that the work runs, or how it ended.
 func (c *custody) answerKeeper(keeper *link) {
