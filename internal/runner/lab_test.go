@@ -50,7 +50,7 @@ func (l *lab) clear() {
 	holds.Lock()
 	delete(holds.by, l.f.Dir())
 	holds.Unlock()
-	for range 50 {
+	for round, quiet := 0, 0; round < 100 && quiet < 3; round++ {
 		left := 0
 		for _, run := range l.runs {
 			for _, s := range boundary.Marked(run, 0) {
@@ -72,8 +72,8 @@ func (l *lab) clear() {
 			boundary.Signal(id, unix.SIGKILL)
 			left++
 		}
-		if left == 0 {
-			break
+		if quiet++; left > 0 { // a keeper that was being started listens a moment later
+			quiet = 0
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
