@@ -159,7 +159,7 @@ func start(t testing.TB) {
 	if out, err := run(context.Background(), "check"); err != nil {
 		machine.dir = ""
 		os.RemoveAll(dir)
-		refuse(strings.TrimSpace(out))
+		refuse(strings.TrimSpace(out + " " + err.Error()))
 	}
 	guard(t)
 }
@@ -185,7 +185,9 @@ func guard(t testing.TB) {
 }
 
 func command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(machine.dir, "rig"), args...)
+	// By its interpreter: a script that was just written may still be open for writing in a child that
+	// another test is starting, and cannot be executed by itself until then (ETXTBSY).
+	cmd := exec.CommandContext(ctx, "bash", append([]string{filepath.Join(machine.dir, "rig")}, args...)...)
 	cmd.Env = append(os.Environ(), "RIG_DIR="+machine.dir, "RIG_OWNER="+strconv.Itoa(os.Getpid()))
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
