@@ -132,6 +132,16 @@ func (b *bench) beside() *bench {
 	return other
 }
 
+// asked waits until a verb was sent more often than before.
+func (b *bench) asked(verb wire.Verb, before int) {
+	b.t.Helper()
+	for end := time.Now().Add(60 * time.Second); b.tap.count(verb) <= before; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.t.Fatalf("%s was not sent within a minute", verb)
+		}
+	}
+}
+
 // TestCollectGoesOn: answers are lost and the gateway stops between a result and its collection, and
 // between its removal and the word of that.
 func TestCollectGoesOn(t *testing.T) {
@@ -140,18 +150,14 @@ func TestCollectGoesOn(t *testing.T) {
 	b.tap.once(wire.VerbCollect, loseAns)
 	a := b.run(script("exit 3"))
 	b.wait(a.ID)
-	for b.tap.count(wire.VerbCollect) == 0 {
-		time.Sleep(5 * time.Millisecond)
-	}
+	b.asked(wire.VerbCollect, 0)
 	b.stop()
 	b.start()
 	b.collected()
 	b.tap.once(wire.VerbGC, loseAns)
 	gcs := b.tap.count(wire.VerbGC)
 	b.later(8)
-	for b.tap.count(wire.VerbGC) == gcs {
-		time.Sleep(5 * time.Millisecond)
-	}
+	b.asked(wire.VerbGC, gcs)
 	b.later(8)
 	a = b.until(a.ID, "the removal is known", isRemoved)
 	if b.onHost(a, "runs") || !b.onHost(a, "tombs") {

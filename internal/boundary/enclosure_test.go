@@ -7,10 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Enclosure is what encloses a run's work, as its owner sees it: the owner's own descendants, and the
-// run's cgroup where it has one. Either alone can be left, a cgroup by way of a service manager or by
-// whoever may write to another one, the descendants by nobody but whom the kernel gives elsewhere; so
-// it is empty only if both are, and what is in either is the run's.
+// Enclosure joins reaper and cgroup for the tests of both, as the runner's own does: either alone can be
+// left, so it is empty only if both are, and what is in either is the run's.
 type Enclosure struct {
 	Reaper *Reaper
 	Cgroup *Cgroup // nil: its kind is tree
