@@ -214,21 +214,24 @@ func (c *custody) lingering() {
 func (c *custody) grace() time.Duration { return time.Duration(c.rec.GraceMS) * time.Millisecond }
 
 // enter moves the run on, through the states that the table has between.
-func (c *custody) enter(to longstop.WorkloadState) {
-	if c.rec.State == to {
+func (c *custody) enter(to longstop.WorkloadState) { enter(&c.rec, to) }
+
+// enter moves a record on. A state that cannot follow is not taken, and that is said.
+func enter(rec *longstop.Record, to longstop.WorkloadState) {
+	if rec.State == to {
 		return
 	}
-	path := lifecycle.Workloads.Path(c.rec.State, to)
+	path := lifecycle.Workloads.Path(rec.State, to)
 	if path == nil {
-		c.rec.Anomalies = append(c.rec.Anomalies, fmt.Sprintf("the state %s was to follow %s, which it cannot", to, c.rec.State))
+		rec.Anomalies = append(rec.Anomalies, fmt.Sprintf("the state %s was to follow %s, which it cannot", to, rec.State))
 		return
 	}
 	for _, next := range path {
-		state, err := lifecycle.Workloads.Step(c.rec.State, next)
+		state, err := lifecycle.Workloads.Step(rec.State, next)
 		if err != nil {
 			return
 		}
-		c.rec.State = state
+		rec.State = state
 	}
 }
 

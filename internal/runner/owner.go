@@ -307,7 +307,7 @@ func (o *owner) begin() (raw []byte, failure *longstop.LaunchError) {
 		o.gate.stream.close()
 		return nil, &longstop.LaunchError{Step: "not_after", Message: "the time in which it might start has passed"}
 	}
-	o.rec.State = longstop.WorkloadRunning
+	enter(&o.rec, longstop.WorkloadRunning)
 	o.rec.StartedAt, o.rec.Main = longstop.At(time.Now()), o.gate.identity()
 	one, empty := 1, false
 	o.rec.Boundary.Processes, o.rec.Boundary.Empty = &one, &empty
@@ -376,7 +376,8 @@ func (o *owner) fail(failure *longstop.LaunchError) verdict {
 		o.socket.close()
 	}
 	(&enclosure{group: o.group}).close()
-	o.rec.State, o.rec.LaunchError, o.rec.Main, o.rec.EffectProof = longstop.WorkloadLaunchFailed, failure, nil, ""
+	enter(&o.rec, longstop.WorkloadLaunchFailed)
+	o.rec.LaunchError, o.rec.Main, o.rec.EffectProof = failure, nil, ""
 	o.rec.StartedAt, o.rec.FinishedAt = longstop.Time{}, longstop.At(time.Now())
 	none, empty := 0, true
 	o.rec.Boundary.Processes, o.rec.Boundary.Empty = &none, &empty

@@ -72,7 +72,8 @@ func (o *owner) stage(folder *record.Folder) (*custody, verdict) {
 		return nil, o.fail(launchError("stderr", "", err))
 	}
 	if s.at != inQueue && req.Preflight == "" {
-		s.at, o.rec.State = inWork, longstop.WorkloadStarting
+		s.at = inWork
+		enter(&o.rec, longstop.WorkloadStarting)
 		c, answer := o.start()
 		if c != nil {
 			c.stages = s
@@ -80,7 +81,7 @@ func (o *owner) stage(folder *record.Folder) (*custody, verdict) {
 		return c, answer
 	}
 	if s.at == inPreflight {
-		o.rec.State = longstop.WorkloadStarting
+		enter(&o.rec, longstop.WorkloadStarting)
 	}
 	o.run.Settle()
 	if failure := o.enclose(); failure != nil {

@@ -167,7 +167,8 @@ func (k *keeper) settle(run *record.Run, rec longstop.Record) bool {
 		// An owner opens the gate only after "running" is durable, and it was not: the gate saw its
 		// stream end with the owner, and went. See owner.launch.
 		rec.LaunchError = &longstop.LaunchError{Step: "owner", Message: "the owner died before the start: nothing of the work ran"}
-		rec.State, rec.Main = longstop.WorkloadLaunchFailed, nil
+		enter(&rec, longstop.WorkloadLaunchFailed)
+		rec.Main = nil
 		k.close(run, rec)
 		return false
 	case boot != boundary.BootID():
@@ -230,7 +231,8 @@ func (k *keeper) close(run *record.Run, rec longstop.Record) {
 }
 
 func lost(rec *longstop.Record, because longstop.UnknownReason, proven bool) {
-	rec.State, rec.LostBecause, rec.EmptyProven, rec.Result = longstop.WorkloadLost, because, proven, nil
+	enter(rec, longstop.WorkloadLost)
+	rec.LostBecause, rec.EmptyProven, rec.Result = because, proven, nil
 }
 
 // identified is the boundary of a run as its successor has it: the main process, if it is still the

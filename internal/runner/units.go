@@ -193,7 +193,8 @@ func (k *keeper) unbegun(sub wire.Submit, why error) (reply, error) {
 	}
 	rec := firstRecord(sub, writerOf(longstop.WriterKeeper))
 	none, empty := 0, true
-	rec.State, rec.LaunchError = longstop.WorkloadLaunchFailed, &longstop.LaunchError{Step: "unit", Message: why.Error()}
+	enter(&rec, longstop.WorkloadLaunchFailed)
+	rec.LaunchError = &longstop.LaunchError{Step: "unit", Message: why.Error()}
 	rec.FinishedAt, rec.Output.Stream = longstop.At(time.Now()), longstop.StreamComplete
 	rec.Boundary.Processes, rec.Boundary.Empty = &none, &empty
 	raw, err := run.Finish(&rec, sub.Secret)
