@@ -73,11 +73,11 @@ func (s *stages) take(rec *longstop.Record) (got, sure bool, err error) {
 	return false, sure, err
 }
 
-// itself reports whether an owner is there to answer for its run. An heir may be about to say that
-// nothing of it is left.
+// itself reports whether an owner is there to answer for its run. An heir of one that is dead, reaped by
+// now or not, may be about to say that nothing of it is left.
 func itself(by longstop.Writer) bool {
-	_, err := boundary.Look(by.PID)
-	return err == nil && by.Kind == longstop.WriterOwner && by.BootID == boundary.BootID()
+	owner, err := boundary.Look(by.PID)
+	return err == nil && !owner.Dead() && by.Kind == longstop.WriterOwner && by.BootID == boundary.BootID()
 }
 
 func refusedName(e *longstop.Exclusive, after string) *longstop.LaunchError {
