@@ -37,20 +37,27 @@ func (r Retention) withDefaults() Retention {
 type chores struct {
 	busy    bool                              // they are being done: the channel is in use
 	collect bool                              // some may wait to be collected
-	full    bool                              // a submit was refused for what may be a lack of room
+	full    bool                              // a run lacked room, or may have, and enough was not made since
 	tidyAt  time.Time                         // when to ask next for the removal of what may go
 	reads   map[longstop.RunID]sqlite.Streams // read to their end, not noted in the store yet
 }
 
 // ended notes chores that a resolved action makes. h.mu is held.
 func (h *host) ended(a *longstop.Action) {
-	switch {
-	case keptByHost(a):
+	if keptByHost(a) {
 		h.chores.collect = true
-	case a.Launch.State == longstop.LaunchRejected && a.Launch.Because == string(longstop.CodeStateFolder):
+	}
+	if lackedRoom(a) {
 		h.chores.full, h.chores.tidyAt = true, time.Time{}
 		h.nudge()
 	}
+}
+
+// lackedRoom reports whether the host refused an action for what may be a lack of room, or could not keep
+// all of its output: one that is full may still take a run.
+func lackedRoom(a *longstop.Action) bool {
+	refused := a.Launch.State == longstop.LaunchRejected && a.Launch.Because == string(longstop.CodeStateFolder)
+	return refused || a.Output.DropReason == "ENOSPC" || a.Output.DropReason == "EDQUOT"
 }
 
 // keptByHost reports whether the host has a final record of the action that is durable here.
@@ -81,6 +88,9 @@ func (h *host) noteReads() {
 			reads[id] = streams
 			delete(h.chores.reads, id)
 		}
+	}
+	if len(reads) > 0 && h.chores.full { // more may go than when room was last asked for
+		h.chores.tidyAt = time.Time{}
 	}
 	h.mu.Unlock()
 	if len(reads) == 0 {
@@ -183,9 +193,18 @@ func (h *host) tidyIfDue(ch *channel) {
 	now, keep := h.g.now(), h.g.cfg.Retention
 	may := sqlite.DueFilter{StateID: h.stateID(), Limit: gcAtOnce,
 		Read: now.Add(-keep.Keep), Unread: now.Add(-keep.Unread), Any: now.Add(-keep.MaxAge)}
-	if short := h.remove(ch, may, full, longstop.RemovedRetention); short {
+	short := h.remove(ch, may, full, longstop.RemovedRetention)
+	if short {
 		may.Read, may.Limit = now.Time, 10 // and then no more than it takes
-		h.remove(ch, may, full, longstop.RemovedHostFull)
+		short = h.remove(ch, may, full, longstop.RemovedHostFull)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case !ch.live(): // whatever was not answered is asked by way of the next
+		h.chores.full, h.chores.tidyAt = h.chores.full || full, time.Time{}
+	case short:
+		h.chores.full = true
 	}
 }
 
