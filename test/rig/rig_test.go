@@ -134,6 +134,26 @@ func TestFreezeAndThaw(t *testing.T) {
 	}
 }
 
+// TestHostsComeAndGo: what is said to a host goes on while others join the bridge, whatever their addresses.
+func TestHostsComeAndGo(t *testing.T) {
+	bridge := "lsr" + strings.Split(Up(t, "h1").Addr, ".")[2]
+	address := func() string {
+		content, err := os.ReadFile("/sys/class/net/" + bridge + "/address")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(content)
+	}
+	before, other := address(), bridge+"low"
+	t.Cleanup(func() { exec.Command("ip", "link", "del", other).Run() })
+	if out, err := exec.Command("sh", "-c", "ip link add "+other+" address 02:00:00:00:00:01 type dummy && ip link set "+other+" master "+bridge).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if after := address(); after != before {
+		t.Errorf("every host on %s talks to %swhich was its address until one with a lower came: %s", bridge, before, after)
+	}
+}
+
 func TestOffAndOn(t *testing.T) {
 	h := Up(t, "h1")
 	h.Off(t)
