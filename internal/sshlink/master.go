@@ -44,7 +44,8 @@ type master struct {
 }
 
 // startMaster runs ssh in a session of its own: an interrupt typed at our terminal is not for it,
-// and it has no terminal to ask anything at. Its stderr is a file: whoever inherits that (a
+// and it has no terminal to ask anything at. Where the kernel can see to it, it ends with this process,
+// however that ends; sweep finds what does not. Its stderr is a file: whoever inherits that (a
 // ProxyCommand, a jump host's ssh) holds up nobody.
 func startMaster(dir, path string, args []string, to Target) (*master, error) {
 	name := masterName(to)
@@ -60,7 +61,7 @@ func startMaster(dir, path string, args []string, to Target) (*master, error) {
 	// A jump host's ssh is started without our options: without a terminal it would ask on a screen.
 	m.cmd.Env = append(os.Environ(), "SSH_ASKPASS_REQUIRE=never", "SSH_ASKPASS=/bin/false")
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := m.cmd.Start(); err != nil {
+	if err := startBound(m.cmd); err != nil {
 		os.Remove(m.log)
 		return nil, err
 	}
