@@ -272,6 +272,8 @@ func left(a *longstop.Action) string {
 	switch {
 	case len(w.Released) > 0 && a.Alive != longstop.AliveNo:
 		return fmt.Sprintf("%s released: %s", count(len(w.Released), "process", "processes"), names(w.Released))
+	case len(w.Left) > 0 && w.State == longstop.WorkloadCancelled && a.Alive == longstop.AliveNo:
+		return "stopped with it: " + names(w.Left) + between + "nothing left running"
 	case len(w.Left) > 0:
 		return fmt.Sprintf("%s left over and stopped: %s", count(len(w.Left), "process", "processes"), names(w.Left))
 	case len(w.Survivors) > 0:

@@ -176,6 +176,9 @@ func moments() []struct {
 			a.Resolution = &longstop.Resolution{By: "bob", At: later(a.CreatedAt, time.Hour), Outcome: longstop.OutcomeSucceeded, Reason: "seen in the table"}
 			a.Cancel = longstop.Cancel{State: longstop.CancelUnconfirmed, By: "ann", At: later(a.CreatedAt, time.Minute), Because: "no answer"}
 		}}},
+		{"stopped with it", []edit{cancelled(longstop.CauseRequest), func(a *longstop.Action) {
+			a.Workload.Left = []longstop.Process{{PID: 8, Command: "/usr/bin/redis-server *:7998"}, {PID: 9, Command: "sleep 60"}}
+		}}},
 	}
 	all := make([]struct {
 		name string

@@ -3,6 +3,7 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -100,6 +101,7 @@ func (c *custody) term() {
 		if p.Dead() {
 			return true
 		}
+		c.nameStopped(p)
 		if err := c.within.signal(p.Identity, unix.SIGTERM); err == nil {
 			n++
 			c.within.signal(p.Identity, unix.SIGCONT)
@@ -115,6 +117,20 @@ func (c *custody) term() {
 	s.log.Signal, s.log.Signalled = "TERM", n
 	c.signalled()
 	c.write(false)
+}
+
+// mostNamed is how many are named of those that are stopped: to describe one takes longer than to signal it.
+const mostNamed = 16
+
+// nameStopped puts on record who is stopped with a run beside its main process: whoever needed a server that the
+// run had started learns where it went.
+func (c *custody) nameStopped(p boundary.Stat) {
+	is := func(known longstop.Process) bool { return known.PID == p.PID && known.StartTime == p.Start }
+	if m := c.rec.Main; c.stop.log == nil || len(c.rec.Left) >= mostNamed || m != nil && m.PID == p.PID && m.StartTime == p.Start ||
+		slices.ContainsFunc(c.rec.Left, is) {
+		return
+	}
+	c.rec.Left = append(c.rec.Left, boundary.Describe(p))
 }
 
 // signalled notes that the first signal was sent. An orphan stays one until it is over.
@@ -174,6 +190,7 @@ func (c *custody) strike() bool {
 		c.killed(len(struck))
 	}
 	for _, p := range struck {
+		c.nameStopped(p)
 		s.met[p.Identity] = nil
 	}
 	return done
@@ -200,6 +217,7 @@ func (c *custody) killRound() (fresh bool) {
 		if p.Dead() {
 			return true
 		}
+		c.nameStopped(p)
 		err := c.within.signal(p.Identity, unix.SIGKILL)
 		if _, known := s.met[p.Identity]; !known {
 			fresh = true
