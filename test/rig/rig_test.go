@@ -146,7 +146,7 @@ func TestHostsComeAndGo(t *testing.T) {
 	}
 	before, other := address(), bridge+"low"
 	t.Cleanup(func() { exec.Command("ip", "link", "del", other).Run() })
-	if out, err := exec.Command("sh", "-c", "ip link add "+other+" address 02:00:00:00:00:01 type dummy && ip link set "+other+" master "+bridge).CombinedOutput(); err != nil {
+	if out, err := exec.Command("sh", "-c", "ip link add "+other+" address 02:00:00:00:00:01 type veth peer name "+other+"2 && ip link set "+other+" master "+bridge).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if after := address(); after != before {
