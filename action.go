@@ -78,12 +78,40 @@ type Request struct {
 	Digest         string  `json:"digest,omitempty"` // "sha256:…", made by the gateway
 }
 
-// Limits are resource limits that the boundary must be able to hold. Zero asks for none.
+// Limits are resource limits that the boundary must be able to hold. Zero asks for none. The first four
+// bind each process by itself (Processes: the account's), the others all of a run's work together.
 type Limits struct {
 	OpenFiles int64 `json:"open_files,omitempty"`
 	Processes int64 `json:"processes,omitempty"`
 	CPUS      int64 `json:"cpu_s,omitempty"`
 	FileBytes int64 `json:"file_bytes,omitempty"`
+
+	MemoryBytes int64 `json:"memory_bytes,omitempty"`
+	CPUPercent  int64 `json:"cpu_percent,omitempty"` // of one processor: 150 is one and a half
+	Tasks       int64 `json:"tasks,omitempty"`       // processes and threads
+}
+
+// OfRun are the names of the limits on all of a run's work together that are asked for. A cgroup holds
+// them, or nothing does.
+func (l *Limits) OfRun() (names []string) {
+	if l == nil {
+		return nil
+	}
+	for i, asked := range []int64{l.MemoryBytes, l.CPUPercent, l.Tasks} {
+		if asked != 0 {
+			names = append(names, LimitsOfRun[i])
+		}
+	}
+	return names
+}
+
+// LimitsOfRun are the names of the limits on all of a run's work together.
+var LimitsOfRun = [...]string{"memory_bytes", "cpu_percent", "tasks"}
+
+// OOM is what the host's memory killer did to a run's work, where its cgroup knows.
+type OOM struct {
+	Killed  int64 `json:"killed"`             // processes
+	AtLimit bool  `json:"at_limit,omitempty"` // a limit on its memory was reached; else the host's, or that of what it is in
 }
 
 // Approval is permission to launch.
@@ -130,6 +158,7 @@ type Workload struct {
 	Left        []Process     `json:"left,omitempty"`
 	Result      *Result       `json:"result,omitempty"`
 	Cause       Cause         `json:"cause,omitempty"`
+	OOM         *OOM          `json:"oom,omitempty"` // absent: it killed nothing, or nobody knows
 	LostBecause UnknownReason `json:"lost_because,omitempty"`
 	EmptyProven bool          `json:"empty_proven,omitempty"`
 	LaunchError *LaunchError  `json:"launch_error,omitempty"`

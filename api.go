@@ -125,6 +125,15 @@ type BoundaryOffer struct {
 	Because string       `json:"because,omitempty"`
 	Remedy  string       `json:"remedy,omitempty"`  // a command that lets it have it
 	Manager string       `json:"manager,omitempty"` // whose units they are: "system" or "user"
+	Limits  []LimitOffer `json:"limits,omitempty"`  // that it can hold or not, where it can be had
+}
+
+// LimitOffer is one limit, by its name in Limits, and why a boundary cannot hold it if it cannot.
+type LimitOffer struct {
+	Name    string `json:"name"`
+	Can     bool   `json:"can"`
+	Because string `json:"because,omitempty"`
+	Remedy  string `json:"remedy,omitempty"` // what lets the host hold it
 }
 
 // DaemonStatus is the answer of GET /api/v1/status.

@@ -25,9 +25,10 @@ type Record struct {
 	Boundary   Boundary      `json:"boundary,omitzero"`
 	Released   []Process     `json:"released,omitempty"`
 	Survivors  []Process     `json:"survivors,omitempty"`
-	Left       []Process     `json:"left,omitempty"`
+	Left       []Process     `json:"left,omitempty"` // stopped beside the main process: it outlived that, or went with it; the first of them
 	Result     *Result       `json:"result,omitempty"`
 	Cause      Cause         `json:"cause,omitempty"`
+	OOM        *OOM          `json:"oom,omitempty"` // absent: it killed nothing, or nobody knows
 	// LostBecause is Rebooted or OwnerLost, with state lost alone.
 	LostBecause UnknownReason `json:"lost_because,omitempty"`
 	// EmptyProven says, with state lost, that nothing can be left: another boot, an empty cgroup.

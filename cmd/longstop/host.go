@@ -116,7 +116,7 @@ func (a *app) tellHost(h *longstop.Host) {
 	if h.Hello == nil {
 		return
 	}
-	for _, line := range boundaryOffers(h.Hello.Boundaries) {
+	for _, line := range append(boundaryOffers(h.Hello.Boundaries), limitOffers(h.Hello.Boundaries)...) {
 		a.talk.note("%s", line)
 	}
 	if len(h.Hello.Allowed) > 0 {

@@ -108,7 +108,7 @@ func (f *runFlags) define(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.pty, "pty", false, "a terminal for the run's output, both streams in one; nobody types there: what reads it finds its end")
 	flags.BoolVar(&f.strict, "strict-shell", false, "run the script with -e, and pipefail where the host's shell has it")
 	flags.BoolVar(&f.channel, "own-channel", false, "an SSH channel for this action alone, with its own exit status")
-	flags.StringArrayVar(&f.limits, "limit", nil, "NAME=N: open_files, processes, cpu_s or file_bytes; repeatable")
+	flags.StringArrayVar(&f.limits, "limit", nil, "NAME=N, repeatable. Of each process: open_files, processes (the account's), cpu_s, file_bytes. Of the whole\nrun, where the host has cgroup controllers: memory_bytes, cpu_percent, tasks (as in memory_bytes=512M)")
 	flags.StringVar(&f.outputMax, "output-max", "", "how much of each output stream the host keeps: beginning and end, half of it each\n(64K, 10M, 2G; 0: all of it; default 1G)")
 	flags.StringVar(&f.owner, "owner", "", "who owns the run on the host: auto, runner, or systemd by a unit of its own (default auto)")
 	flags.StringVar(&f.boundary, "boundary", "", "the weakest boundary to take: tree, cgroup or systemd (default whatever the host has)")
@@ -293,33 +293,6 @@ func size(flag, text string) (*int64, error) {
 	}
 	n <<= shift
 	return &n, nil
-}
-
-func limits(list []string) (*longstop.Limits, error) {
-	if len(list) == 0 {
-		return nil, nil
-	}
-	l := new(longstop.Limits)
-	for _, item := range list {
-		name, text, _ := strings.Cut(item, "=")
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n <= 0 {
-			return nil, usage("as in --limit open_files=256", "--limit %s: not NAME=N with a number above 0", plain(item))
-		}
-		switch strings.ReplaceAll(name, "-", "_") {
-		case "open_files":
-			l.OpenFiles = n
-		case "processes":
-			l.Processes = n
-		case "cpu_s":
-			l.CPUS = n
-		case "file_bytes":
-			l.FileBytes = n
-		default:
-			return nil, usage("one of open_files, processes, cpu_s, file_bytes", "--limit %s is not known", plain(name))
-		}
-	}
-	return l, nil
 }
 
 // environment reads --env; values travel beside the request and are kept nowhere.

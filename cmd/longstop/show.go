@@ -298,7 +298,7 @@ func workloadWords(a *longstop.Action, now time.Time) []string {
 			parts = append(parts, fmt.Sprintf("pid %d", m.PID))
 		}
 	}
-	parts = append(parts, boundaryWords(w))
+	parts = append(parts, oomWords(w.OOM), boundaryWords(w))
 	if !w.State.Final() && w.State != longstop.WorkloadNone {
 		parts = append(parts, leaseWords(a, now))
 	} else if w.State.Final() && (len(w.Left) > 0 || len(w.Released) > 0) {

@@ -164,6 +164,9 @@ func terms(r *longstop.Request) string {
 		parts = append(parts, "own channel")
 	}
 	parts = append(parts, stageTerms(r)...)
+	if limits := limitTerms(r.Limits); limits != "" {
+		parts = append(parts, limits)
+	}
 	return strings.Join(parts, between)
 }
 
@@ -199,6 +202,7 @@ func ending(a *longstop.Action) string {
 		return strings.Join(parts, between)
 	}
 	add(stageEnding(a))
+	add(oomWords(w.OOM))
 	if a.Cancel.State == longstop.CancelTooLate {
 		add("the cancel came too late")
 	}

@@ -21,6 +21,7 @@ type Cgroup struct {
 	place  Place
 	dir    int  // its folder, shared lock held
 	events int  // its cgroup.events
+	inUnit bool // made in a unit's own cgroup: see enable
 	old    bool // tests: as on a kernel without cgroup.kill
 }
 

@@ -26,7 +26,7 @@ func testHome(t testing.TB) Home {
 	if err != nil {
 		t.Skipf("skipped: cgroups cannot be made and entered here (they can as root): %v", err)
 	}
-	home := Home{found.Dir + "-" + strings.TrimPrefix(string(longstop.NewRunID()), "run_")}
+	home := Home{Dir: found.Dir + "-" + strings.TrimPrefix(string(longstop.NewRunID()), "run_")}
 	t.Cleanup(func() {
 		if _, err := os.Stat(home.Dir); !os.IsNotExist(err) {
 			left, _ := os.ReadDir(home.Dir)
@@ -354,7 +354,7 @@ func TestLaw7CgroupOfAnotherUserAndLinks(t *testing.T) {
 	if err := os.Symlink(c.Place().Path, filepath.Join(tmp, string(run))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (Home{tmp}).Open(run); !errors.Is(err, ErrCgroupForeign) {
+	if _, err := (Home{Dir: tmp}).Open(run); !errors.Is(err, ErrCgroupForeign) {
 		t.Errorf("a link: %v", err)
 	}
 	if err := os.Mkdir(filepath.Join(tmp, "plain"), 0755); err != nil {

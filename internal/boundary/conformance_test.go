@@ -99,7 +99,7 @@ func (o *owned) start(j job) error {
 	sys := &syscall.SysProcAttr{Setsid: true}
 	if j.Home != "" {
 		var err error
-		if o.Cgroup, err = (Home{j.Home}).Create(j.Run); err != nil {
+		if o.Cgroup, err = (Home{Dir: j.Home}).Create(j.Run); err != nil {
 			return err
 		}
 		if _, err = o.Cgroup.Watch(o.poke); err != nil {

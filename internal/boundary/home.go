@@ -16,7 +16,10 @@ import (
 
 // Home is the folder of the cgroup v2 hierarchy in which runs' cgroups are made, each named after its
 // run. It is there while one of them is.
-type Home struct{ Dir string }
+type Home struct {
+	Dir  string
+	Unit bool // it is a unit's own cgroup, to which the service manager hands controllers down
+}
 
 // homeName is a home's name in the cgroup that it is made in.
 const homeName = "longstop"
@@ -32,7 +35,7 @@ func FindHome() (Home, error) {
 	}
 	var refused []refusal
 	for _, dir := range h.homes(os.Geteuid()) {
-		home := Home{filepath.Join(dir, homeName)}
+		home := Home{Dir: filepath.Join(dir, homeName)}
 		err := home.try()
 		if err == nil {
 			return home, nil
@@ -104,6 +107,17 @@ func (h Home) Servants() (*Cgroup, error) {
 
 const servants = "servants"
 
+// StepAside moves this process, its unit's main one, from the unit's cgroup into one beside the runs': what
+// has processes itself hands no controller on to them.
+func (h Home) StepAside() error {
+	c, err := h.Servants()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return c.write("cgroup.procs", "0")
+}
+
 // create makes a cgroup. Between its making and its locking a Sweep may take it for one that its
 // owner left: then it is made again.
 func (h Home) create(name string) (*Cgroup, error) {
@@ -127,6 +141,7 @@ func (h Home) create(name string) (*Cgroup, error) {
 			os.Remove(dir)
 			return nil, err
 		}
+		c.inUnit = h.Unit
 		// Whoever the work becomes (sudo) may read its limits there; none but the owner may lock it.
 		if err := unix.Fchmod(c.dir, 0711); err != nil {
 			err = errors.Join(fmt.Errorf("let the cgroup be read: %w", err), c.Remove(time.Second))

@@ -52,7 +52,7 @@ func TestSweepTakesWhatIsEmptyAndNobodys(t *testing.T) {
 	} else {
 		c.Close()
 	}
-	if swept, err := (Home{filepath.Join(home.Dir, "none")}).Sweep(); swept != nil || err != nil {
+	if swept, err := (Home{Dir: filepath.Join(home.Dir, "none")}).Sweep(); swept != nil || err != nil {
 		t.Errorf("Sweep where no home is: %v, %v", swept, err)
 	}
 }

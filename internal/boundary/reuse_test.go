@@ -27,7 +27,7 @@ func reuseNumbers() error {
 	if err != nil {
 		return err
 	}
-	c, err := Home{filepath.Join(h.Mount, os.Getenv("BOUNDARY_TEST_HOME"))}.Create(longstop.NewRunID())
+	c, err := Home{Dir: filepath.Join(h.Mount, os.Getenv("BOUNDARY_TEST_HOME"))}.Create(longstop.NewRunID())
 	if err != nil {
 		return err
 	}

@@ -223,6 +223,10 @@ func appendRecord(b []byte, v *longstop.Record) []byte {
 		b = append(b, `,"cause":`...)
 		b = appendString(b, string(v.Cause))
 	}
+	if v.OOM != nil {
+		b = append(b, `,"oom":`...)
+		b = appendOOM(b, v.OOM)
+	}
 	if v.LostBecause != "" {
 		b = append(b, `,"lost_because":`...)
 		b = appendString(b, string(v.LostBecause))
@@ -568,6 +572,10 @@ func appendWorkload(b []byte, v *longstop.Workload) []byte {
 	if v.Cause != "" {
 		b = append(b, `,"cause":`...)
 		b = appendString(b, string(v.Cause))
+	}
+	if v.OOM != nil {
+		b = append(b, `,"oom":`...)
+		b = appendOOM(b, v.OOM)
 	}
 	if v.LostBecause != "" {
 		b = append(b, `,"lost_because":`...)
@@ -950,6 +958,17 @@ func appendResult(b []byte, v *longstop.Result) []byte {
 	return end(b, start)
 }
 
+func appendOOM(b []byte, v *longstop.OOM) []byte {
+	start := len(b)
+	b = append(b, `,"killed":`...)
+	b = strconv.AppendInt(b, int64(v.Killed), 10)
+	if v.AtLimit {
+		b = append(b, `,"at_limit":`...)
+		b = strconv.AppendBool(b, v.AtLimit)
+	}
+	return end(b, start)
+}
+
 func appendLaunchError(b []byte, v *longstop.LaunchError) []byte {
 	start := len(b)
 	b = append(b, `,"step":`...)
@@ -1078,6 +1097,18 @@ func appendLimits(b []byte, v *longstop.Limits) []byte {
 	if v.FileBytes != 0 {
 		b = append(b, `,"file_bytes":`...)
 		b = strconv.AppendInt(b, int64(v.FileBytes), 10)
+	}
+	if v.MemoryBytes != 0 {
+		b = append(b, `,"memory_bytes":`...)
+		b = strconv.AppendInt(b, int64(v.MemoryBytes), 10)
+	}
+	if v.CPUPercent != 0 {
+		b = append(b, `,"cpu_percent":`...)
+		b = strconv.AppendInt(b, int64(v.CPUPercent), 10)
+	}
+	if v.Tasks != 0 {
+		b = append(b, `,"tasks":`...)
+		b = strconv.AppendInt(b, int64(v.Tasks), 10)
 	}
 	return end(b, start)
 }
@@ -1456,6 +1487,11 @@ func readWorkload(r *reader, v *longstop.Workload) {
 			}
 		case "cause":
 			v.Cause = longstop.Cause(r.text())
+		case "oom":
+			if !r.null() {
+				v.OOM = new(longstop.OOM)
+				readOOM(r, v.OOM)
+			}
 		case "lost_because":
 			v.LostBecause = longstop.UnknownReason(r.text())
 		case "empty_proven":
@@ -1673,6 +1709,12 @@ func readLimits(r *reader, v *longstop.Limits) {
 			v.CPUS = int64(r.int())
 		case "file_bytes":
 			v.FileBytes = int64(r.int())
+		case "memory_bytes":
+			v.MemoryBytes = int64(r.int())
+		case "cpu_percent":
+			v.CPUPercent = int64(r.int())
+		case "tasks":
+			v.Tasks = int64(r.int())
 		default:
 			r.lost = true
 		}
@@ -1804,6 +1846,19 @@ func readResult(r *reader, v *longstop.Result) {
 			}
 		case "signal":
 			v.Signal = string(r.text())
+		default:
+			r.lost = true
+		}
+	}
+}
+
+func readOOM(r *reader, v *longstop.OOM) {
+	for begun := false; r.member(&begun); {
+		switch string(r.name()) {
+		case "killed":
+			v.Killed = int64(r.int())
+		case "at_limit":
+			v.AtLimit = r.bool()
 		default:
 			r.lost = true
 		}

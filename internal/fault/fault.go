@@ -7,6 +7,7 @@
 //	LONGSTOP_FAULT="point[:n]=kill|stop|delay:ms[,…]"   at the n-th pass (default the first) of a point
 //	LONGSTOP_FLUSH_DELAY_MS=2                           before every flush
 //	LONGSTOP_FLUSH_LOG=/path                            a line "pid point" for every flush
+//	LONGSTOP_FAULT_FILES=/folder                        has plain files in place of some of the kernel's
 //
 // A point is named by the package that passes it, as "record.finish.renamed".
 package fault

@@ -5,6 +5,7 @@ package fault
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -103,6 +104,10 @@ func Flush(point string) {
 	}
 	At(point)
 }
+
+// StandIn is where a file of the kernel's is to be looked for: with LONGSTOP_FAULT_FILES=folder, below
+// that, where a test has put a plain one.
+func StandIn(path string) string { return filepath.Join("/", os.Getenv("LONGSTOP_FAULT_FILES"), path) }
 
 // Planned is what a process that can call nothing should do at a point: 'k'ill, 's'top or 'd'elay. It
 // is planned for all, or for gates, which are such processes, in LONGSTOP_FAULT_GATE.

@@ -218,7 +218,7 @@ func checkTimes(r *longstop.Request) error {
 	if r.OutputMax != nil && *r.OutputMax != 0 && r.Leftover == longstop.LeftoverRelease {
 		return usage("what is released writes into its files itself: how much cannot be bounded")
 	}
-	if l := r.Limits; l != nil && (l.OpenFiles < 0 || l.Processes < 0 || l.CPUS < 0 || l.FileBytes < 0) {
+	if l := r.Limits; l != nil && min(l.OpenFiles, l.Processes, l.CPUS, l.FileBytes, l.MemoryBytes, l.CPUPercent, l.Tasks) < 0 {
 		return usage("a limit is negative")
 	}
 	return nil

@@ -142,7 +142,7 @@ func workload(before longstop.Workload, rec longstop.Record, s Sighting) longsto
 		State: rec.State, StartedAt: rec.StartedAt, FinishedAt: rec.FinishedAt,
 		Main: rec.Main, Writer: &writer, Boundary: rec.Boundary,
 		Released: rec.Released, Survivors: rec.Survivors, Left: rec.Left,
-		Result: rec.Result, Cause: rec.Cause, LostBecause: rec.LostBecause, EmptyProven: rec.EmptyProven,
+		Result: rec.Result, Cause: rec.Cause, OOM: rec.OOM, LostBecause: rec.LostBecause, EmptyProven: rec.EmptyProven,
 		LaunchError: rec.LaunchError, Anomalies: rec.Anomalies, Unsigned: !s.Signed, Sequence: rec.Sequence, Unit: before.Unit,
 		Exclusive: rec.Exclusive, Preflight: rec.Preflight, Verify: rec.Verify, EffectProof: rec.EffectProof,
 		Evidence: rec.Evidence, Progress: rec.Progress,

@@ -66,7 +66,7 @@ func supported(sub wire.Submit, where place) error {
 	case req.PTY && noTerminal() != nil:
 		what = "there can be no terminal (PTY) here: " + noTerminal().Error()
 	case req.Limits != nil && req.Limits.Processes > 0 && os.Geteuid() == 0:
-		what = "a limit on processes does not bind root"
+		what, hint = "a limit on processes does not bind root", "Nothing was started. A limit on tasks bounds the run alone, root's too."
 	case req.StrictShell && !shellHasPipefail():
 		what, hint = "strict shell: /bin/sh of this host has no pipefail", "Nothing was started. Run it as: longstop run HOST -- bash -eo pipefail -c SCRIPT"
 	}

@@ -115,8 +115,8 @@ func (e *enclosure) close() {
 }
 
 // enclose makes the cgroup of a run in a home.
-func enclose(id longstop.RunID, home string) (*boundary.Cgroup, longstop.Boundary, error) {
-	group, err := boundary.Home{Dir: home}.Create(id)
+func enclose(id longstop.RunID, home boundary.Home) (*boundary.Cgroup, longstop.Boundary, error) {
+	group, err := home.Create(id)
 	if err != nil {
 		return nil, longstop.Boundary{Kind: longstop.BoundaryTree}, err
 	}
@@ -125,8 +125,9 @@ func enclose(id longstop.RunID, home string) (*boundary.Cgroup, longstop.Boundar
 }
 
 // encloseInUnit makes the cgroup of a run below that of the unit whose main process this is. The unit
-// ends with its main process, and takes with it what is left in there.
-func encloseInUnit(id longstop.RunID, kind systemd.Kind) (*boundary.Cgroup, longstop.Boundary, error) {
+// ends with its main process, and takes with it what is left in there. Where the run is limited this process
+// leaves the unit's own cgroup, so that limits on the work do not bind it.
+func encloseInUnit(id longstop.RunID, kind systemd.Kind, limited bool) (*boundary.Cgroup, longstop.Boundary, error) {
 	h, err := boundary.FindHierarchy()
 	unit := systemd.ServiceName(id)
 	if err == nil && filepath.Base(h.Self) != unit {
@@ -135,7 +136,13 @@ func encloseInUnit(id longstop.RunID, kind systemd.Kind) (*boundary.Cgroup, long
 	if err != nil {
 		return nil, longstop.Boundary{Kind: longstop.BoundaryTree}, err
 	}
-	group, at, err := enclose(id, h.Self)
+	home := boundary.Home{Dir: h.Self, Unit: true}
+	if limited {
+		if err := home.StepAside(); err != nil {
+			return nil, longstop.Boundary{Kind: longstop.BoundaryTree}, err
+		}
+	}
+	group, at, err := enclose(id, home)
 	if err == nil {
 		at.Kind, at.Manager, at.Unit = longstop.BoundarySystemd, string(kind), unit
 	}
@@ -147,10 +154,22 @@ var strength = map[longstop.BoundaryKind]int{longstop.BoundaryTree: 1, longstop.
 
 // least is the weakest boundary that a request takes.
 func least(req longstop.Request) longstop.BoundaryKind {
-	if req.Owner == longstop.OwnerSystemd {
+	switch {
+	case req.Owner == longstop.OwnerSystemd:
 		return longstop.BoundarySystemd
+	case req.Limits.OfRun() != nil && strength[req.BoundaryMin] < strength[longstop.BoundaryCgroup]:
+		return longstop.BoundaryCgroup
 	}
 	return req.BoundaryMin
+}
+
+// oom is what the memory killer did to the run's work, as far as its cgroup tells.
+func (e *enclosure) oom() *longstop.OOM {
+	if e.group == nil {
+		return nil
+	}
+	oom, _ := e.group.OOM()
+	return oom
 }
 
 // enclosed is a tree with the cgroup of its run's record, for an heir.

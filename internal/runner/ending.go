@@ -116,6 +116,7 @@ func (c *custody) lose(because longstop.UnknownReason, proven bool) {
 // this process lives; the result is meanwhile told to whoever asks.
 func (c *custody) finish() {
 	c.hear(true)
+	c.rec.OOM = c.within.oom()
 	now := time.Now()
 	c.rec.FinishedAt = longstop.At(now)
 	c.stamp(now)

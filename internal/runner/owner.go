@@ -328,20 +328,26 @@ func (o *owner) begin() (raw []byte, failure *longstop.LaunchError) {
 // enclose makes the run's cgroup where it can have one. That one could be made a while ago and cannot
 // be now is said; the tree encloses the work all the same, unless more was asked for.
 func (o *owner) enclose() *longstop.LaunchError {
+	limits := o.given.Submit.Request.Limits
 	var err error
 	switch {
 	case o.given.Manager != "":
-		o.group, o.rec.Boundary, err = encloseInUnit(o.given.Submit.RunID, o.given.Manager)
+		o.group, o.rec.Boundary, err = encloseInUnit(o.given.Submit.RunID, o.given.Manager, limits.OfRun() != nil)
 		if err != nil {
 			return launchError("boundary", "", err)
 		}
 	case o.given.Home != "":
-		if o.group, o.rec.Boundary, err = enclose(o.given.Submit.RunID, o.given.Home); err != nil {
+		if o.group, o.rec.Boundary, err = enclose(o.given.Submit.RunID, boundary.Home{Dir: o.given.Home}); err != nil {
 			o.rec.Anomalies = append(o.rec.Anomalies, "the run has no cgroup of its own: "+err.Error())
 		}
 	}
 	if least := least(o.given.Submit.Request); strength[o.rec.Boundary.Kind] < strength[least] {
 		return &longstop.LaunchError{Step: "boundary", Message: fmt.Sprintf("the run's boundary would be %s, and at least %s was asked for", o.rec.Boundary.Kind, least)}
+	}
+	if limits.OfRun() != nil {
+		if err := o.group.Limit(limits); err != nil {
+			return launchError("limits", "", err)
+		}
 	}
 	return nil
 }

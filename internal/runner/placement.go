@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,9 +39,54 @@ const surveyHolds = 5 * time.Second
 
 // offers are the boundaries that can be had here, best first, then those that cannot, with why.
 func offers(s systemd.Survey) []longstop.BoundaryOffer {
-	_, noHome := cgroupHome()
-	_, noGroups := boundary.FindHierarchy()
-	return offersOf(s, noHome, noGroups)
+	home, noHome := cgroupHome()
+	h, noGroups := boundary.FindHierarchy()
+	all := offersOf(s, noHome, noGroups)
+	for i := range all {
+		if o := &all[i]; o.Can {
+			o.Limits = holdable(o, home, h)
+		}
+	}
+	return all
+}
+
+// holdable are the limits that a boundary can hold, and why not the others.
+func holdable(o *longstop.BoundaryOffer, home boundary.Home, h boundary.Hierarchy) (all []longstop.LimitOffer) {
+	for _, name := range []string{"open_files", "cpu_s", "file_bytes"} {
+		all = append(all, longstop.LimitOffer{Name: name, Can: true})
+	}
+	processes := longstop.LimitOffer{Name: "processes", Can: os.Geteuid() != 0}
+	if !processes.Can {
+		processes.Because = "it does not bind root; tasks does"
+	}
+	all = append(all, processes)
+	switch {
+	case o.Kind == longstop.BoundaryTree:
+		for _, name := range longstop.LimitsOfRun {
+			all = append(all, longstop.LimitOffer{Name: name, Because: "a tree bounds each process by itself: a cgroup alone bounds them together"})
+		}
+		return all
+	case o.Manager == string(systemd.System):
+		return append(all, boundary.Holdable(h.Mount)...)
+	case o.Manager == string(systemd.User):
+		id := strconv.Itoa(os.Geteuid())
+		return append(all, boundary.Holdable(filepath.Join(h.Mount, "user.slice", "user-"+id+".slice", "user@"+id+".service"))...)
+	}
+	return append(all, boundary.Holdable(filepath.Dir(home.Dir))...)
+}
+
+// holding takes the boundaries that cannot hold a limit on the whole run which is asked for as ones that
+// cannot be had.
+func holding(offers []longstop.BoundaryOffer, asked []string) []longstop.BoundaryOffer {
+	all := slices.Clone(offers)
+	for i := range all {
+		for _, l := range all[i].Limits {
+			if all[i].Can && !l.Can && slices.Contains(asked, l.Name) {
+				all[i] = longstop.BoundaryOffer{Kind: all[i].Kind, Because: "no limit " + l.Name + ": " + l.Because, Remedy: l.Remedy}
+			}
+		}
+	}
+	return all
 }
 
 // offersOf: a unit's owner has its work in a cgroup, too, and so has everybody in a scope.
@@ -92,7 +140,7 @@ type place struct {
 
 // placed finds a run's place. What would be refused is looked at anew first.
 func placed(req longstop.Request) place {
-	if req.Lifetime != longstop.Detached && req.BoundaryMin == "" && req.Owner != longstop.OwnerSystemd {
+	if req.Lifetime != longstop.Detached && least(req) == "" {
 		return place{}
 	}
 	for _, fresh := range []bool{false, true} {
@@ -109,27 +157,31 @@ func placed(req longstop.Request) place {
 // for a detached run where it outlives the login; a short run should not pay for one.
 func placeOf(req longstop.Request, s systemd.Survey, offers []longstop.BoundaryOffer, root bool) place {
 	offer := map[longstop.BoundaryKind]longstop.BoundaryOffer{}
-	for _, o := range offers {
+	limits, needed := req.Limits.OfRun(), least(req)
+	for _, o := range holding(offers, limits) {
 		offer[o.Kind] = o
 	}
 	unit, group := offer[longstop.BoundarySystemd], offer[longstop.BoundaryCgroup]
 	asked := req.Owner == longstop.OwnerSystemd || req.BoundaryMin == longstop.BoundarySystemd
 	var p place
-	switch least := offer[req.BoundaryMin]; {
+	switch least := offer[needed]; {
 	case asked && req.Owner == longstop.OwnerRunner:
 		p.refusal = "an owner of the runner's own is in no unit of a service manager's"
 	case asked && req.Leftover == longstop.LeftoverRelease:
 		p.refusal = "what a unit's main process leaves behind ends with it: nothing can be released from there"
 	case asked && !unit.Can:
 		p.refusal, p.remedy = "it cannot be owned by way of systemd here: "+unit.Because, unit.Remedy
-	case asked, req.BoundaryMin == longstop.BoundaryCgroup && !group.Can && unit.Can && mayUnit(req):
+	case asked, needed == longstop.BoundaryCgroup && !group.Can && unit.Can && mayUnit(req):
 		p.Manager = systemd.Kind(unit.Manager)
-	case req.BoundaryMin != "" && !least.Can:
-		p.refusal, p.remedy = "a boundary of at least "+string(req.BoundaryMin)+" was asked for, which cannot be had here: "+least.Because, least.Remedy
-		if least.Kind == "" {
-			p.refusal = "this runner knows no boundary " + quoted(string(req.BoundaryMin))
+	case needed != "" && !least.Can:
+		p.refusal, p.remedy = "a boundary of at least "+string(needed)+" was asked for, which cannot be had here: "+least.Because, least.Remedy
+		switch {
+		case least.Kind == "":
+			p.refusal = "this runner knows no boundary " + quoted(string(needed))
+		case needed != req.BoundaryMin:
+			p.refusal = "a limit on the whole run (" + strings.Join(limits, ", ") + ") needs a cgroup, which cannot be had here: " + least.Because
 		}
-	case req.BoundaryMin == longstop.BoundaryCgroup && req.Lifetime != longstop.Detached && unit.Can && mayUnit(req):
+	case needed == longstop.BoundaryCgroup && req.Lifetime != longstop.Detached && unit.Can && mayUnit(req):
 		p.Instead = systemd.Kind(unit.Manager)
 	case req.Lifetime != longstop.Detached:
 	case unit.Can && mayUnit(req):

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,5 +83,57 @@ func TestPlaces(t *testing.T) {
 	}
 	if o := offersOf(root, nil, errors.New("no v2 hierarchy")); o[0].Kind != longstop.BoundaryTree || o[1].Because != "no v2 hierarchy" {
 		t.Errorf("without the hierarchy: %+v", o)
+	}
+}
+
+// Limits on the whole run need a boundary that holds them; auto takes one where there is one.
+func TestPlacesOfLimitedRuns(t *testing.T) {
+	t.Parallel()
+	can := func(names ...string) (all []longstop.LimitOffer) {
+		for _, name := range longstop.LimitsOfRun {
+			o := longstop.LimitOffer{Name: name, Can: slices.Contains(names, name)}
+			if !o.Can {
+				o.Because, o.Remedy = "no controller for "+name, "boot it otherwise"
+			}
+			all = append(all, o)
+		}
+		return all
+	}
+	host := func(unit, group []longstop.LimitOffer) []longstop.BoundaryOffer {
+		return []longstop.BoundaryOffer{{Kind: longstop.BoundarySystemd, Can: unit != nil, Manager: "system", Limits: unit},
+			{Kind: longstop.BoundaryCgroup, Can: group != nil, Because: map[bool]string{true: "no home"}[group == nil], Limits: group},
+			{Kind: longstop.BoundaryTree, Can: true, Limits: can()}}
+	}
+	all := can(longstop.LimitsOfRun[:]...)
+	leased := longstop.Request{Lifetime: longstop.Leased, Limits: &longstop.Limits{MemoryBytes: 1 << 20, Tasks: 9}}
+	detached, runners, least, asked := leased, leased, leased, leased
+	detached.Lifetime, runners.Owner = longstop.Detached, longstop.OwnerRunner
+	least.BoundaryMin, asked.Owner = longstop.BoundaryTree, longstop.OwnerSystemd
+	for name, c := range map[string]struct {
+		req     longstop.Request
+		offers  []longstop.BoundaryOffer
+		manager systemd.Kind
+		instead systemd.Kind
+		refusal string
+	}{
+		"leased, a cgroup":                    {req: leased, offers: host(nil, all)},
+		"leased, both":                        {req: leased, offers: host(all, all), instead: systemd.System},
+		"leased, the unit alone":              {req: leased, offers: host(all, nil), manager: systemd.System},
+		"leased, the unit alone can":          {req: leased, offers: host(all, can("tasks")), manager: systemd.System},
+		"leased, a tree is enough otherwise":  {req: least, offers: host(nil, all)},
+		"leased, the runner's":                {req: runners, offers: host(all, can("tasks")), refusal: "no controller for memory_bytes"},
+		"leased, neither":                     {req: leased, offers: host(can("tasks"), can("tasks")), refusal: "memory_bytes, tasks) needs a cgroup, which cannot be had here: no limit memory_bytes: no controller for"},
+		"leased, no cgroup at all":            {req: leased, offers: host(nil, nil), refusal: "needs a cgroup, which cannot be had here: no home"},
+		"detached, both":                      {req: detached, offers: host(all, all), manager: systemd.System},
+		"detached, the cgroup alone can":      {req: detached, offers: host(can(), all)},
+		"detached, neither":                   {req: detached, offers: host(can(), can()), refusal: "no controller for memory_bytes"},
+		"asked for, and the cgroup alone can": {req: asked, offers: host(can(), all), refusal: "cannot be owned by way of systemd here: no limit memory_bytes"},
+		"asked for":                           {req: asked, offers: host(all, can()), manager: systemd.System},
+	} {
+		p := placeOf(c.req, survey(false), c.offers, true)
+		if p.Manager != c.manager || p.Instead != c.instead || (p.refusal == "") != (c.refusal == "") || !strings.Contains(p.refusal, c.refusal) ||
+			strings.Contains(p.refusal, "no controller") != (p.remedy != "") {
+			t.Errorf("%s: %+v", name, p)
+		}
 	}
 }

@@ -45,6 +45,9 @@ func logEnd(rec longstop.Record) {
 	if rec.EffectProof != "" {
 		words += " effect_proof=" + string(rec.EffectProof)
 	}
+	if rec.OOM != nil {
+		words += fmt.Sprintf(" oom_killed=%d", rec.OOM.Killed)
+	}
 	if rec.Cause != "" {
 		words += " cause=" + string(rec.Cause)
 	}

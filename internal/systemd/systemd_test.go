@@ -372,7 +372,7 @@ func TestBoundaryOffer(t *testing.T) {
 		{nil, longstop.BoundaryOffer{Kind: longstop.BoundarySystemd, Because: ErrNoSystemd.Error()}},
 		{[]Offer{refused}, longstop.BoundaryOffer{Kind: longstop.BoundarySystemd, Because: "refused"}},
 	} {
-		if got := (Survey{Offers: c.offers}).Boundary(longstop.BoundarySystemd); got != c.want {
+		if got := (Survey{Offers: c.offers}).Boundary(longstop.BoundarySystemd); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%+v: %+v", c.offers, got)
 		}
 	}

@@ -54,6 +54,11 @@ func CanonicalDigest(host, hostKey string, req longstop.Request, env map[string]
 	d.number("processes", uint64(limits.Processes))
 	d.number("cpu_s", uint64(limits.CPUS))
 	d.number("file_bytes", uint64(limits.FileBytes))
+	if limits.OfRun() != nil {
+		d.number("memory_bytes", uint64(limits.MemoryBytes))
+		d.number("cpu_percent", uint64(limits.CPUPercent))
+		d.number("tasks", uint64(limits.Tasks))
+	}
 	d.number("lease_s", math.Float64bits(req.LeaseS))
 	d.number("deadline_s", math.Float64bits(req.DeadlineS))
 	d.number("grace_s", math.Float64bits(req.GraceS))

@@ -300,6 +300,12 @@ const faultTests = "/var/tmp/longstop-runner.test"
 // service manager.
 func TestLaw5UnitDeathAtEveryStep(t *testing.T) {
 	t.Parallel()
+	faultTestsOnHost(t, rig.New(t), "LiveLaw5")
+}
+
+// faultTestsOnHost runs tests of internal/runner as root and as a user who lingers.
+func faultTestsOnHost(t *testing.T, h *rig.Host, run string) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "runner.test")
 	build := exec.Command("go", "test", "-c", "-tags", "hosts,faults", "-o", path, "../../internal/runner")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -310,14 +316,13 @@ func TestLaw5UnitDeathAtEveryStep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := rig.New(t)
 	h.Exec(t, "loginctl", "enable-linger", "deploy")
 	h.WriteFile(t, faultTests, 0o755, binary)
 	for _, account := range []string{"root", "deploy"} {
 		t.Run(account, func(t *testing.T) {
 			t.Parallel()
-			out, status, errs, err := h.SSH(t.Context(), account, "cd /tmp; "+faultTests+" -test.parallel 8 -test.timeout 100s -test.run LiveLaw5")
-			if err != nil || status != 0 || !strings.Contains(out, "PASS") {
+			out, status, errs, err := h.SSH(t.Context(), account, "cd /tmp; "+faultTests+" -test.v -test.parallel 8 -test.timeout 100s -test.run "+run)
+			if err != nil || status != 0 || !strings.Contains(out, "\nPASS") || !strings.Contains(out, "--- PASS") {
 				t.Errorf("exit %d, %v\n%s%s", status, err, tail([]byte(out), 8000), errs)
 			}
 		})

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/longstop/longstop"
+)
+
+var limitNames = []string{"open_files", "processes", "cpu_s", "file_bytes", "memory_bytes", "cpu_percent", "tasks"}
+
+func limitFields(l *longstop.Limits) []*int64 {
+	return []*int64{&l.OpenFiles, &l.Processes, &l.CPUS, &l.FileBytes, &l.MemoryBytes, &l.CPUPercent, &l.Tasks}
+}
+
+// limitTerms are the limits that were asked for.
+func limitTerms(l *longstop.Limits) string {
+	text := ""
+	if l != nil {
+		for i, n := range limitFields(l) {
+			if *n > 0 {
+				text += " " + limitNames[i] + "=" + strconv.FormatInt(*n, 10)
+			}
+		}
+	}
+	if text == "" {
+		return ""
+	}
+	return "limits" + text
+}
+
+// limits reads --limit.
+func limits(list []string) (*longstop.Limits, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	l := new(longstop.Limits)
+	fields := limitFields(l)
+	for _, item := range list {
+		name, text, _ := strings.Cut(item, "=")
+		i := slices.Index(limitNames, strings.ReplaceAll(name, "-", "_"))
+		if i < 0 {
+			return nil, usage("one of "+strings.Join(limitNames, ", "), "--limit %s is not known", plain(name))
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil && strings.HasSuffix(limitNames[i], "_bytes") {
+			var bytes *int64
+			if bytes, err = size("--limit", text); err == nil {
+				n = *bytes
+			}
+		}
+		if err != nil || n <= 0 {
+			return nil, usage("as in --limit open_files=256 or --limit memory_bytes=512M", "--limit %s: not NAME=N with a number above 0", plain(item))
+		}
+		*fields[i] = n
+	}
+	return l, nil
+}
+
+// limitOffers say which limits on a whole run a host can hold, and why not the others.
+func limitOffers(offers []longstop.BoundaryOffer) (lines []string) {
+	var held, why []string
+	for _, name := range longstop.LimitsOfRun {
+		var in []string
+		because, remedy := "", ""
+		for _, b := range offers {
+			for _, l := range b.Limits {
+				switch {
+				case l.Name == name && l.Can:
+					in = append(in, plain(string(b.Kind)))
+				case l.Name == name && b.Kind != longstop.BoundaryTree && because == "":
+					because, remedy = l.Because, l.Remedy
+				}
+			}
+		}
+		if in != nil {
+			held = append(held, name+" ("+strings.Join(in, ", ")+")")
+		} else if because != "" {
+			line := "no limit " + name + " on a whole run: " + plain(because)
+			if remedy != "" {
+				line += between + plain(remedy)
+			}
+			why = append(why, line)
+		}
+	}
+	if held != nil {
+		lines = append(lines, "limits on a whole run: "+strings.Join(held, ", "))
+	}
+	return append(lines, why...)
+}
+
+// oomWords name what the host's memory killer did to a run's work.
+func oomWords(o *longstop.OOM) string {
+	if o == nil {
+		return ""
+	}
+	text := fmt.Sprintf("the memory killer killed %s of it", count(int(o.Killed), "process", "processes"))
+	if o.AtLimit {
+		return text + ", at its limit on memory"
+	}
+	return text + ", at no limit of its own"
+}

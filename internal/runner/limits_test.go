@@ -1,0 +1,72 @@
+package runner
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/boundary"
+)
+
+// What the host's kernel cannot hold is refused before anything is begun, with why and what to do; what it
+// can hold, holds.
+func TestLimitsOfARunOnThisKernel(t *testing.T) {
+	t.Parallel()
+	home, err := cgroupHome()
+	if err != nil {
+		t.Skipf("skipped: no cgroup can be made here (it can as root): %v", err)
+	}
+	for _, c := range []struct {
+		name, script string
+		limits       longstop.Limits
+		held         func(longstop.Record) bool
+	}{
+		{"memory_bytes", "tail /dev/zero", longstop.Limits{MemoryBytes: 32 << 20}, func(r longstop.Record) bool {
+			return r.Result != nil && r.Result.Signal == "KILL" && r.OOM != nil && r.OOM.Killed > 0 && r.OOM.AtLimit
+		}},
+		{"tasks", "for i in 1 2 3 4 5 6 7 8 9; do sleep 5 & done; echo all; exit 7", longstop.Limits{Tasks: 5}, func(r longstop.Record) bool {
+			return r.Result != nil && !exited(r, 7)
+		}},
+		{"cpu_percent", "exit 3", longstop.Limits{CPUPercent: 10}, func(r longstop.Record) bool { return exited(r, 3) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t)
+			sub := l.request(longstop.Request{Script: "echo ran > ran; " + c.script, Limits: &c.limits, Leftover: longstop.LeftoverKill, Owner: longstop.OwnerRunner})
+			rec, err := l.trySubmit(sub)
+			all := boundary.Holdable(home.Dir[:strings.LastIndexByte(home.Dir, '/')])
+			offer := all[slices.IndexFunc(all, func(o longstop.LimitOffer) bool { return o.Name == c.name })]
+			if offer.Can {
+				if rec = l.final(sub.RunID); err != nil || !c.held(rec) {
+					t.Errorf("%v, %s", err, show(rec))
+				}
+				return
+			}
+			if longstop.CodeOf(err) != longstop.CodeUnsupported || !strings.Contains(err.Error(), offer.Because) || !strings.Contains(err.Error(), c.name) {
+				t.Errorf("%v; it was to be refused because %s", err, offer.Because)
+			}
+			if claim, err := l.f.Find(sub.Key); err != nil || claim.Found || len(l.lines("ran")) > 0 {
+				t.Errorf("something was begun: %+v, %v", claim, err)
+			}
+		})
+	}
+}
+
+// What hello says of each boundary names every limit once, and why where it cannot be held.
+func TestHelloSaysWhichLimitsHold(t *testing.T) {
+	t.Parallel()
+	for _, b := range offers(surveyed(false)) {
+		if (len(b.Limits) == 7) != b.Can || !b.Can && b.Limits != nil {
+			t.Errorf("%+v", b)
+		}
+		for _, o := range b.Limits {
+			if o.Can == (o.Because != "") {
+				t.Errorf("%s: %+v", b.Kind, o)
+			}
+			if b.Kind == longstop.BoundaryTree && slices.Contains(longstop.LimitsOfRun[:], o.Name) && o.Can {
+				t.Errorf("a tree holds %s", o.Name)
+			}
+		}
+	}
+}
