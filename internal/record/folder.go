@@ -7,6 +7,7 @@
 // nothing of another user's is read.
 //
 //	id                   the folder's own random name, fixed by enrolment
+//	machine              whose it is (machine-id(5)): of machines that share a home, each has its own
 //	claims/<key hash>    what a key has: the record file of its run (a hard link), or a void
 //	claims/<run>         the same record file under its run's name, until the run is collected
 //	runs/<run>/          request, stdin, stdout, stderr, evidence, progress, sockets …
@@ -37,6 +38,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/fault"
 )
 
@@ -100,13 +102,18 @@ func Create(dir string) (*Folder, error) {
 		}
 	}
 	if !exists(root, "id") {
-		if err := makeID(root); err != nil {
+		if err := makeOnce(root, "id", randomName()); err != nil {
 			return nil, err
 		}
 		// Its name in the folder above; a power failure that takes it makes a host_mismatch, no more.
 		if parent, err := os.Open(filepath.Dir(dir)); err == nil {
 			parent.Sync()
 			parent.Close()
+		}
+	}
+	if id := machineID(); id != "" && !exists(root, "machine") {
+		if err := makeOnce(root, "machine", id); err != nil {
+			return nil, err
 		}
 	}
 	return Open(dir)
@@ -133,24 +140,23 @@ func refuseForeign(root *os.File) error {
 	return nil
 }
 
-// makeID gives the folder its id, complete before it has its name, so that of two who create it at
+// makeOnce makes a file of one line, complete before it has its name, so that of two who create it at
 // once both read the same one.
-func makeID(root *os.File) error {
-	id := randomName()
-	temporary := "id." + id
+func makeOnce(root *os.File, name, line string) error {
+	temporary := "id." + randomName()
 	f, err := openAt(root, temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
-		return writeError(root.Name()+"/id", err)
+		return writeError(root.Name()+"/"+name, err)
 	}
 	defer f.Close()
 	defer unlink(root, temporary)
-	if _, err := f.WriteString(id + "\n"); err != nil {
+	if _, err := f.WriteString(line + "\n"); err != nil {
 		return writeError(f.Name(), err)
 	}
 	if err := f.Sync(); err != nil {
 		return writeError(f.Name(), err)
 	}
-	if err := link(root, temporary, root, "id"); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := link(root, temporary, root, name); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	if err := root.Sync(); err != nil {
@@ -160,7 +166,8 @@ func makeID(root *os.File) error {
 }
 
 // Open opens the state folder at dir, an absolute path. That it is not there, or is only half made,
-// is fs.ErrNotExist; a wrong owner or mode, or a link in its place, longstop.CodeStateFolder.
+// is fs.ErrNotExist; a wrong owner or mode, or a link in its place, longstop.CodeStateFolder; another
+// machine's, longstop.CodeHostMismatch.
 func Open(dir string) (*Folder, error) { return open(dir, bootID()) }
 
 func open(dir, bootID string) (*Folder, error) {
@@ -182,6 +189,10 @@ func open(dir, bootID string) (*Folder, error) {
 		return nil, err
 	}
 	f.id = strings.TrimSuffix(string(id), "\n")
+	if err := f.checkMachine(); err != nil {
+		f.Close()
+		return nil, err
+	}
 	for i, sub := range []**os.File{&f.claims, &f.runs, &f.unresolved, &f.tombs, &f.spool} {
 		if *sub, err = openDir(f.root, subfolders[i]); err != nil {
 			f.Close()
@@ -193,6 +204,24 @@ func open(dir, bootID string) (*Folder, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// checkMachine refuses the folder of another machine: to put in order what the last boot left would spoil what is
+// running there, and not every shared file system has locks that hold on both.
+func (f *Folder) checkMachine() error {
+	here := machineID()
+	there, err := readAll(f.root, "machine", 256)
+	if errors.Is(err, fs.ErrNotExist) || here == "" {
+		return nil
+	}
+	if id := strings.TrimSuffix(string(there), "\n"); err == nil && id != here {
+		folder := quote(f.dir)
+		return &longstop.Error{Code: longstop.CodeHostMismatch,
+			Message: "the state folder " + f.dir + " is of another machine (" + id + "; this is " + here + "): nothing was done",
+			Hint: "Machines that share a home have a folder each, best on a local disk: longstop host add --state-dir DIR. " +
+				"If this one was reinstalled: mv " + folder + " " + folder + ".old, and enrol it again."}
+	}
+	return err
 }
 
 // Close lets go of the folder.
@@ -306,6 +335,12 @@ func validID(id string) bool {
 		}
 	}
 	return true
+}
+
+// machineID names this installation, or is empty where nothing does.
+func machineID() string {
+	id, _ := os.ReadFile("/etc/machine-id")
+	return strings.TrimSpace(string(id))
 }
 
 // bootID names the running kernel's boot: random(4). Without /proc it is empty, and each open

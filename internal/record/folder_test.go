@@ -67,6 +67,57 @@ func TestManyCreateOneFolder(t *testing.T) {
 	}
 }
 
+// C124: two machines that share a home never touch each other's runs, whatever locks its file system has: the
+// folder is of the one that made it, and the other is told how to have its own.
+func TestC124TheFolderOfAnotherMachine(t *testing.T) {
+	t.Parallel()
+	if machineID() == "" {
+		t.Skip("this machine has no machine-id")
+	}
+	f := folder(t)
+	run := locked(t, f, "k")
+	index, err := names(f.unresolved)
+	must(t, err)
+	must(t, os.WriteFile(f.Path("machine"), []byte("0123456789abcdef0123456789abcdef\n"), 0600))
+	for name, open := range map[string]func(string) (*Folder, error){"open": Open, "create": Create,
+		"open in another boot": func(dir string) (*Folder, error) { return open(dir, "another boot") }} {
+		_, err := open(f.Dir())
+		var e *longstop.Error
+		if !errors.As(err, &e) || e.Code != longstop.CodeHostMismatch || !strings.Contains(e.Message, "0123456789abcdef") || !strings.Contains(e.Hint, "--state-dir") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if after, _ := names(f.unresolved); len(after) != len(index) || !exists(f.claims, string(run.ID())) {
+		t.Errorf("it was changed: %v, %v", index, after)
+	}
+	must(t, os.Remove(f.Path("machine"))) // one made before there was that file
+	again, err := Create(f.Dir())
+	must(t, err)
+	again.Close()
+	if id, err := os.ReadFile(f.Path("machine")); err != nil || string(id) != machineID()+"\n" {
+		t.Errorf("%q, %v", id, err)
+	}
+}
+
+// C124: a file system without usable locks is named as one.
+func TestC124NoLocks(t *testing.T) {
+	t.Parallel()
+	for _, errno := range []unix.Errno{unix.ENOLCK, unix.EBADF, unix.EOPNOTSUPP} {
+		err := noLock("/home/a/state/keeper.lock", errno)
+		if longstop.CodeOf(err) != longstop.CodeStateFolder || !errors.Is(err, errno) || !strings.Contains(err.Error(), "no usable locks") {
+			t.Errorf("%v", err)
+		}
+	}
+	// What is locked is open for writing, as NFS wants it.
+	f := folder(t)
+	lock, err := f.Lock("keeper.lock")
+	must(t, err)
+	defer lock.Unlock()
+	if flags, err := unix.FcntlInt(lock.File().Fd(), unix.F_GETFL, 0); err != nil || flags&unix.O_ACCMODE != unix.O_RDWR {
+		t.Errorf("opened with %#x, %v", flags, err)
+	}
+}
+
 // wrongFolders are state folders in which something is wrong, and what is said of each.
 var wrongFolders = []struct {
 	name, says, hint string

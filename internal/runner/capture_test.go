@@ -150,12 +150,17 @@ func TestC121FullDisk(t *testing.T) {
 // newLabOn is newLab with its state folder on a file system of its own.
 func newLabOn(t *testing.T, kind, options string) *lab {
 	t.Helper()
+	return newLabFrom(t, kind, kind, options)
+}
+
+func newLabFrom(t *testing.T, device, kind, options string) *lab {
+	t.Helper()
 	l := newLab(t)
 	mount := filepath.Join(l.dir, "mount")
 	if err := os.Mkdir(mount, 0700); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount(kind, mount, kind, 0, options); err != nil {
+	if err := unix.Mount(device, mount, kind, 0, options); err != nil {
 		t.Skipf("no %s can be mounted here: %v", kind, err)
 	}
 	t.Cleanup(func() { unix.Unmount(mount, unix.MNT_DETACH) })

@@ -104,8 +104,41 @@ func runStatus(folder *record.Folder, id longstop.RunID) (status wire.RunStatus,
 	if rec.State.Final() {
 		folder.Mend(id)
 		status.Released = releasedAlive(rec)
-	} else {
-		status.Orphaned = lockErr == nil && !held
+		return status, rec.State
+	}
+	status.Orphaned = lockErr == nil && !held
+	// On a read-only disk nobody can look whether the lock is held.
+	if !status.Orphaned && trails(rec) {
+		if raw, last := lastWord(folder, run); last.State.Final() {
+			status.Record, status.Output = raw, run.Outputs(last.Output)
+			return status, last.State
+		}
 	}
 	return status, rec.State
+}
+
+// trails reports whether a record has not followed the end of its main process for a while.
+func trails(rec longstop.Record) bool {
+	m := rec.Main
+	return m != nil && boundary.BootNow().Sub(rec.BootAt) > time.Second && !boundary.Is(boundary.Identity{PID: m.PID, Start: m.StartTime})
+}
+
+// toldWithin is how long whoever answers for a run may take to say how it ended.
+const toldWithin = 500 * time.Millisecond
+
+// lastWord is the final record of a run that its owner, or its keeper, has and no disk takes.
+func lastWord(folder *record.Folder, run *record.Run) (raw []byte, rec longstop.Record) {
+	l, err := dial(run.DirFD(), ownerSocket)
+	if err != nil {
+		if l, err = dial(folder.FD(), keeperSocket); err != nil {
+			return nil, rec
+		}
+	}
+	defer l.close()
+	l.file.SetDeadline(time.Now().Add(toldWithin))
+	var r reply
+	if l.send(ask{Verb: askRenew, RunID: run.ID()}) != nil || l.receive(&r) != nil || wire.Tolerant(r.Record, &rec) != nil {
+		return nil, longstop.Record{}
+	}
+	return r.Record, rec
 }
