@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -55,6 +56,21 @@ func Conceal() error {
 	}
 	return nil
 }
+
+// protected is the oom_score_adj of those who answer for runs: almost everything else is killed sooner.
+const protected = -900
+
+// ProtectFromOOM has the kernel's memory killer take this process late, where it may be asked for that (root
+// may); before Conceal, after which the file is root's. What this process starts is taken as late, until
+// that is undone.
+func ProtectFromOOM() {
+	if now, err := strconv.Atoi(OOMScoreAdj()); err == nil && now > protected {
+		os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(protected)), 0)
+	}
+}
+
+// OOMScoreAdj is this process's, or empty where that cannot be read.
+func OOMScoreAdj() string { return firstLine("/proc/self/oom_score_adj") }
 
 // Subreap makes this process the one that inherits orphans among its descendants.
 func Subreap() error {

@@ -19,7 +19,10 @@ type child struct {
 	maxFD      uintptr
 	cgroup     uint64
 	inCgroup   bool
-	terminal   bool // files[1] is to be the session's
+	terminal   bool    // files[1] is to be the session's
+	oom        uintptr // what is written to oomFile
+	oomFile    uintptr
+	oomLength  uintptr
 	limits     []rlimit
 	paths      []candidate
 	command    uint32 // the text that names the command as it was given
@@ -50,6 +53,8 @@ type candidate struct {
 type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
 }
+
+const atFDCWD = ^uintptr(99) // AT_FDCWD, -100
 
 // The runtime's own steps around a fork: signals are blocked meanwhile, and in the child none has a
 // handler.
@@ -152,6 +157,14 @@ func (c *child) settle() {
 		c.fail(stepChdir, 1, errno)
 	}
 	syscall.RawSyscall(unix.SYS_UMASK, c.umask, 0, 0)
+	if c.oomLength > 0 {
+		// Who may not write there was not protected by it either.
+		fd, _, errno := syscall.RawSyscall6(unix.SYS_OPENAT, atFDCWD, c.oomFile, unix.O_WRONLY|unix.O_CLOEXEC, 0, 0, 0)
+		if errno == 0 {
+			syscall.RawSyscall(unix.SYS_WRITE, fd, c.oom, c.oomLength)
+			syscall.RawSyscall(unix.SYS_CLOSE, fd, 0, 0)
+		}
+	}
 	for signal := uintptr(1); signal <= 64; signal++ { // struct sigaction all zero: the default, without flags
 		syscall.RawSyscall6(unix.SYS_RT_SIGACTION, signal, uintptr(unsafe.Pointer(&c.stat)), 0, 8, 0, 0)
 	}

@@ -29,6 +29,7 @@ type Plan struct {
 	Env    []string // of the work; PATH in it is searched
 	Dir    string
 	Umask  int
+	OOM    string // its oom_score_adj, where its maker may set that; empty: its maker's
 	Files  [3]int // descriptors of this process that become 0, 1 and 2; all above 3
 	Limits []Limit
 	Cgroup int // descriptor of the cgroup it is born into, or -1
@@ -166,6 +167,7 @@ func compile(p Plan, page []byte) (c *child, keep any, err error) {
 		c.files[i] = uintptr(fd)
 	}
 	c.argv, c.env, c.dir = vector(p.Argv), vector(p.Env), text(p.Dir)
+	c.oom, c.oomFile, c.oomLength = text(p.OOM), text("/proc/self/oom_score_adj"), uintptr(len(p.OOM))
 	texts := []string{"", p.Dir}
 	for _, limit := range p.Limits {
 		c.limits = append(c.limits, rlimit{uintptr(limit.Resource), limit.Rlimit, uint32(len(texts))})
@@ -194,7 +196,7 @@ func compile(p Plan, page []byte) (c *child, keep any, err error) {
 func (p Plan) check() error {
 	zero := func(word string) bool { return strings.IndexByte(word, 0) >= 0 }
 	switch {
-	case zero(p.Dir):
+	case zero(p.Dir), zero(p.OOM):
 		return &Failure{Step: steps[stepChdir], Errno: unix.EINVAL}
 	case slices.ContainsFunc(p.Argv, zero), slices.ContainsFunc(p.Env, zero):
 		return &Failure{Step: steps[stepExec], Errno: unix.EINVAL}

@@ -140,6 +140,20 @@ func TestWork(t *testing.T) {
 	}
 }
 
+// The work's oom_score_adj is the one that it is given, whatever its maker's.
+func TestOOMScoreAdj(t *testing.T) {
+	t.Parallel()
+	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	must(t, err)
+	for given, want := range map[string]string{"": string(own), "501": "501\n", "x": string(own)} {
+		p := sh("cat /proc/self/oom_score_adj")
+		p.OOM = given
+		if said, status := start(t, p).end(); said != want || status.ExitStatus() != 0 {
+			t.Errorf("%q: %q, want %q; %v", given, said, want, status)
+		}
+	}
+}
+
 // Law 4: nothing runs before the byte; and nothing after it if its maker went.
 func TestLaw4ShutUntilTheByte(t *testing.T) {
 	t.Parallel()

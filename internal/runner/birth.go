@@ -159,7 +159,7 @@ const shell = "/bin/sh"
 // plan is what the gate becomes.
 func (o *owner) plan() (gate.Plan, *longstop.LaunchError) {
 	req := o.given.Submit.Request
-	p := gate.Plan{Env: workEnv(o.given, o.run), Dir: req.Cwd, Umask: o.given.Login.Umask, Cgroup: -1, Terminal: req.PTY}
+	p := gate.Plan{Env: workEnv(o.given, o.run), Dir: req.Cwd, Umask: o.given.Login.Umask, OOM: o.given.Login.OOM, Cgroup: -1, Terminal: req.PTY}
 	if req.Cwd == "" {
 		p.Dir = o.given.Login.Dir
 	}

@@ -229,9 +229,12 @@ func detachKeeper(dir string) int {
 	return exitAnswered
 }
 
+// loginOOM is read once: it is the login's, which nobody changes under a process that serves.
+var loginOOM = sync.OnceValue(boundary.OOMScoreAdj)
+
 // ourLogin is what workloads have from the login that this process belongs to.
 func ourLogin() login {
-	from := login{Dir: os.Getenv("HOME"), Umask: LoginUmask()}
+	from := login{Dir: os.Getenv("HOME"), Umask: LoginUmask(), OOM: loginOOM()}
 	if from.Dir == "" {
 		from.Dir = "/"
 	}

@@ -37,6 +37,7 @@ type login struct {
 	Environ [][]byte `json:"environ"`
 	Dir     string   `json:"dir"`
 	Umask   int      `json:"umask"`
+	OOM     string   `json:"oom,omitempty"` // its oom_score_adj
 }
 
 // verdict is an owner's answer to its keeper, and a keeper's to whoever submitted: the record once
@@ -171,7 +172,8 @@ func (o *owner) receive(keeper *link) error {
 }
 
 // becomeServant makes this process one of those that outlive whoever started them and see secrets:
-// in no folder, without foreign descriptors, not to be looked into, heir of its orphans. HUP is
+// in no folder, without foreign descriptors, not to be looked into, the last to be killed for want of
+// memory where that is allowed, heir of its orphans. HUP is
 // heard and does nothing; to ignore it would be inherited by every workload.
 func becomeServant(name string, lastInherited int) error {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
@@ -182,6 +184,7 @@ func becomeServant(name string, lastInherited int) error {
 		return err
 	}
 	boundary.Rename(name)
+	boundary.ProtectFromOOM()
 	unix.Umask(0077)
 	if err := os.Chdir("/"); err != nil {
 		return err
