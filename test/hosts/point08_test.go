@@ -3,6 +3,7 @@
 package hosts
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -10,19 +11,39 @@ import (
 	"github.com/longstop/longstop/test/rig"
 )
 
-func TestPoint8PowerLost(t *testing.T) {
+// C119: after a loss of power the run is over, and how it would have ended nobody knows. What it wrote is there;
+// nothing starts it again, neither by itself nor by its key.
+func TestPoint8C119PowerLost(t *testing.T) {
 	t.Parallel()
 	h, g := rig.New(t), newGateway(t)
 	g.enrol(t, h)
-	id := g.launch(t, h.Name, "--", "sleep", "600")
+	args := []string{"--key", "c119", h.Name, "-c", "echo ran >>/home/deploy/c119; sync; echo last words; sleep 600"}
+	id := g.launch(t, args...)
+	eventually(t, 20*time.Second, "its line", func() bool { return g.must(t, "logs", string(id)).stdout == "last words\n" })
 	h.Crash(t)
 	a := g.final(t, id, time.Minute)
 	if a.Workload.State != longstop.WorkloadLost || a.Workload.LostBecause != longstop.Rebooted || a.Alive != longstop.AliveNo ||
-		a.Outcome != longstop.OutcomeUnknown || a.UnknownBecause != longstop.Rebooted || a.Workload.Result != nil {
+		a.Outcome != longstop.OutcomeUnknown || a.UnknownBecause != longstop.Rebooted || a.Workload.Result != nil || a.Retry.Allowed {
 		t.Errorf("after power loss:\n%s", pretty(a))
 	}
 	if r := g.longstop(t, "wait", string(id)); r.status != longstop.ExitUnknown {
 		t.Error(r)
+	}
+	if r := g.must(t, "logs", "-t", string(id)); !strings.HasSuffix(r.stdout, " last words\n") || !strings.HasPrefix(r.stdout, "20") {
+		t.Errorf("when it wrote last: %s", r)
+	}
+	if r := g.longstop(t, "cancel", string(id)); !strings.Contains(r.stderr, "rebooted") {
+		t.Error(r)
+	}
+	if r := g.longstop(t, append([]string{"run", "-d"}, args...)...); r.status != longstop.ExitUnknown || strings.TrimSpace(r.stdout) != string(id) {
+		t.Errorf("asked for again by its key: %s", r)
+	}
+	var all []longstop.Action
+	if g.ask(t, &all, "ps", "-a"); len(all) != 1 || all[0].UnknownBecause != longstop.Rebooted {
+		t.Errorf("the list: %s", pretty(all))
+	}
+	if ran := string(h.ReadFile(t, "/home/deploy/c119")); ran != "ran\n" {
+		t.Errorf("it ran %q", ran)
 	}
 	// The host is as good as before.
 	if r := g.longstop(t, "run", h.Name, "--", "echo", "again"); r.status != 0 || r.stdout != "again\n" {
