@@ -152,7 +152,7 @@ func askRun(ctx context.Context, f *record.Folder, run *record.Run, a ask) (repl
 	}
 	a.Bypass = errors.Is(err, os.ErrDeadlineExceeded)
 	for began := time.Now(); ; {
-		r, err := askKeeper(ctx, f, a)
+		r, err := askKeepers(ctx, f, a)
 		if longstop.CodeOf(err) != longstop.CodeTimeout || ctx.Err() != nil {
 			return r, err
 		}
@@ -227,7 +227,7 @@ func renewOne(ctx context.Context, f *record.Folder, lease wire.RunLease) (refus
 			return "the run's owner does not answer"
 		}
 	}
-	r, err := askKeeper(ctx, f, a)
+	r, err := askKeepers(ctx, f, a)
 	if err != nil {
 		return err.Error()
 	}

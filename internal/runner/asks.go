@@ -35,6 +35,8 @@ type ask struct {
 	Until   longstop.BootTime   `json:"until,omitempty"`
 	// Bypass says that the run's owner was asked and did not answer.
 	Bypass bool `json:"bypass,omitempty"`
+	// Yours asks a keeper of another binary, about a run that it has; else it answers nothing.
+	Yours bool `json:"yours,omitempty"`
 }
 
 // reply answers an ask: first, for a cancel, that it was heard, then the last one.

@@ -145,7 +145,7 @@ func within(ctx context.Context, l *link, act func() error) error {
 func keeperLink(ctx context.Context, f *record.Folder) (*link, error) {
 	deadline := time.Now().Add(startWithin)
 	for {
-		l, err := dial(f.FD(), keeperSocket)
+		l, err := dial(f.FD(), keeperSocket())
 		if err == nil {
 			if keeper, known := behind(l); known {
 				wake(keeper.Identity)

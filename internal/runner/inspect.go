@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/boundary"
@@ -48,21 +49,17 @@ func (i *inspection) run(folder *record.Folder, id longstop.RunID) error {
 	case rec.Writer.BootID != boundary.BootID():
 		return nil // nothing survives a boot
 	}
-	keeper, kept := listensAt(folder.FD(), keeperSocket)
-	if kept {
-		described := boundary.Describe(keeper)
-		i.answer.Keeper = &described
-	}
+	all := keepers(folder)
 	if owner, ok := listensAt(run.DirFD(), ownerSocket); ok {
 		described := boundary.Describe(owner)
-		i.answer.Owner = &described
+		i.answer.Owner, i.answer.Keeper = &described, parentOf(owner, all)
 		i.add(boundary.Descendants(owner.PID))
 		return nil
 	}
 	// The keeper's children are of all runs that it inherited, and a successor has none: those are
 	// told that carry the run's mark, and there may be others.
-	i.answer.Complete = false
-	if kept {
+	i.answer.Complete, i.answer.Keeper = false, parentOf(boundary.Stat{}, all)
+	for _, keeper := range all {
 		for _, stat := range boundary.Descendants(keeper.PID) {
 			if boundary.Mark(stat.PID) == id {
 				i.add([]boundary.Stat{stat})
@@ -71,6 +68,16 @@ func (i *inspection) run(folder *record.Folder, id longstop.RunID) error {
 	}
 	i.add(boundary.Marked(id, 0))
 	return nil
+}
+
+// parentOf is the keeper that started an owner; of one in a unit, and of none, this binary's, if it is there.
+func parentOf(owner boundary.Stat, keepers []boundary.Stat) *longstop.Process {
+	if len(keepers) == 0 {
+		return nil
+	}
+	at := max(0, slices.IndexFunc(keepers, func(k boundary.Stat) bool { return k.PID == owner.PPID }))
+	described := boundary.Describe(keepers[at])
+	return &described
 }
 
 func (i *inspection) add(stats []boundary.Stat) {

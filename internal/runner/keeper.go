@@ -20,7 +20,7 @@ import (
 // keeper is the process above a user's owners in one state folder. It starts them and is there to
 // inherit: when an owner dies, the kernel hands its children to the keeper, which reaps their true
 // statuses, moves their output on, and answers for the run (inherit.go). A keeper that finds runs
-// whose owner and keeper are both gone is their successor (successor.go). It holds keeper.lock, and
+// whose owner and keeper are both gone is their successor (successor.go). It holds its lock, and
 // goes when there is no run and nobody connected.
 type keeper struct {
 	folder *record.Folder
@@ -44,6 +44,7 @@ type keeper struct {
 	follows  map[longstop.RunID]chan struct{}   // runs whose unit is watched; closed when that is over
 	vigils   map[longstop.RunID]bool            // runs that another's owner answers for, or nobody yet
 	seen     map[longstop.RunID][]boundary.Stat // the tree of an owner that we ended though it was no child of ours
+	silent   map[longstop.RunID]time.Time       // runs that nobody answers for, and since when, while keepers of other binaries live
 	visitors int                                // open connections
 	leaving  bool                               // TERM came: go as soon as may be
 	ending   bool                               // and the host is going down
@@ -56,10 +57,8 @@ type keeper struct {
 }
 
 const (
-	keeperLock   = "keeper.lock"
-	keeperSocket = "keeper.sock"
-	keeperReady  = 3 // descriptor: a byte once the socket is there, its end if another keeper is
-	keeperStays  = "stay"
+	keeperReady = 3 // descriptor: a byte once the socket is there, its end if another keeper is
+	keeperStays = "stay"
 	// lingering is how long a keeper waits for somebody new before it goes.
 	keeperLingers = 2 * time.Second
 )
@@ -84,7 +83,7 @@ func RunKeeper(args []string) int {
 	if err != nil {
 		return exitNoAnswer
 	}
-	lock, err := folder.Lock(keeperLock)
+	lock, err := folder.Lock(keeperLock())
 	if err != nil {
 		return exitNoAnswer // another keeper is there, or on its way out: whoever asked tries again
 	}
@@ -98,7 +97,7 @@ func RunKeeper(args []string) int {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(k.ended, unix.SIGCHLD)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
-	if k.socket, err = listen(folder.FD(), keeperSocket); err != nil {
+	if k.socket, err = listen(folder.FD(), keeperSocket()); err != nil {
 		return exitNoAnswer
 	}
 	unix.Write(keeperReady, []byte{1})
@@ -187,7 +186,7 @@ func (k *keeper) leave() bool {
 	if len(late) == 0 && !k.needed() {
 		return true
 	}
-	socket, err := listen(k.folder.FD(), keeperSocket)
+	socket, err := listen(k.folder.FD(), keeperSocket())
 	if err == nil {
 		k.socket.file.Close()
 		k.socket = socket
@@ -260,6 +259,8 @@ func (k *keeper) answer(l *link, a ask) {
 		<-l.closed()
 	case a.Verb == askHeal:
 		k.succeed()
+		l.send(reply{})
+	case a.Yours && !k.has(a.RunID):
 		l.send(reply{})
 	case a.Verb == askCancel && a.Cancel != nil, a.Verb == askRenew:
 		c, err := k.answering(a)

@@ -83,8 +83,8 @@ func (l *lab) clear() {
 	}
 }
 
-// keeper is the process behind the lab's keeper.sock.
-func (l *lab) keeper() (boundary.Identity, bool) { return listening(l.f.FD(), keeperSocket) }
+// keeper is the process behind the lab's keeper's socket.
+func (l *lab) keeper() (boundary.Identity, bool) { return listening(l.f.FD(), keeperSocket()) }
 
 // owner is the process behind a run's owner.sock.
 func (l *lab) owner(id longstop.RunID) (boundary.Identity, bool) {

@@ -133,7 +133,7 @@ func (o *owner) askFor(id longstop.RunID) (*link, error) {
 	if err := systemd.Notify("READY=1"); err != nil {
 		return nil, err
 	}
-	l, err := dial(o.ahead.FD(), keeperSocket)
+	l, err := dial(o.ahead.FD(), keeperSocket())
 	if err != nil {
 		return nil, err
 	}

@@ -127,18 +127,27 @@ func trails(rec longstop.Record) bool {
 const toldWithin = 500 * time.Millisecond
 
 // lastWord is the final record of a run that its owner, or its keeper, has and no disk takes.
-func lastWord(folder *record.Folder, run *record.Run) (raw []byte, rec longstop.Record) {
-	l, err := dial(run.DirFD(), ownerSocket)
-	if err != nil {
-		if l, err = dial(folder.FD(), keeperSocket); err != nil {
-			return nil, rec
+func lastWord(folder *record.Folder, run *record.Run) ([]byte, longstop.Record) {
+	if raw, rec, told := wordOf(run.DirFD(), ownerSocket, run.ID()); told {
+		return raw, rec
+	}
+	for _, name := range append([]string{keeperSocket()}, otherKeepers(folder)...) {
+		if raw, rec, told := wordOf(folder.FD(), name, run.ID()); told {
+			return raw, rec
 		}
+	}
+	return nil, longstop.Record{}
+}
+
+// wordOf is the newest record of a run that whoever listens on a socket has.
+func wordOf(dir int, name string, id longstop.RunID) (raw []byte, rec longstop.Record, told bool) {
+	l, err := dial(dir, name)
+	if err != nil {
+		return nil, rec, false
 	}
 	defer l.close()
 	l.file.SetDeadline(time.Now().Add(toldWithin))
 	var r reply
-	if l.send(ask{Verb: askRenew, RunID: run.ID()}) != nil || l.receive(&r) != nil || wire.Tolerant(r.Record, &rec) != nil {
-		return nil, longstop.Record{}
-	}
-	return r.Record, rec
+	told = l.send(ask{Verb: askRenew, RunID: id, Yours: true}) == nil && l.receive(&r) == nil && wire.Tolerant(r.Record, &rec) == nil
+	return r.Record, rec, told
 }

@@ -53,6 +53,7 @@ func (k *keeper) succeedTo(id longstop.RunID) {
 func (k *keeper) endVigil(id longstop.RunID) {
 	k.mu.Lock()
 	delete(k.vigils, id)
+	delete(k.silent, id)
 	k.mu.Unlock()
 	k.stir()
 }
@@ -125,6 +126,9 @@ func (k *keeper) tryToSucceed(id longstop.RunID) (again time.Duration) {
 	}()
 	_, err = run.Lock()
 	if errors.Is(err, record.ErrHeld) {
+		k.mu.Lock()
+		delete(k.silent, id)
+		k.mu.Unlock()
 		return soon
 	}
 	if err != nil {
@@ -146,6 +150,8 @@ func (k *keeper) tryToSucceed(id longstop.RunID) (again time.Duration) {
 		return 0
 	case rec.Writer.MachineID != boundary.MachineID():
 		return 0 // another machine's, in a folder that both have
+	case sameBoot && k.theirs(id):
+		return soon
 	}
 	keep = k.settle(run, rec)
 	if rec.Boundary.Unit != "" {
