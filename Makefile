@@ -37,8 +37,8 @@ hosts: build bin/faults/longstop-runner ## tests on real hosts in namespaces, an
 	GO=$(GO) test/faults $(GOTESTFLAGS)
 
 .PHONY: bench
-bench: build ## side-by-side measurements, as ratios (root)
-	@test/packages hosts
+bench: build bin/faults/longstop-runner ## side-by-side measurements, as ratios (root)
+	@test/packages bench
 	$(GO) run ./test/bench
 
 .PHONY: check

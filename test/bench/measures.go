@@ -135,73 +135,9 @@ func output(ctx context.Context, w *world, _ int) ([]row, error) {
 	return rows, nil
 }
 
-// memory measures what an idle run costs its host, in proportional set size.
-func memory(ctx context.Context, w *world, _ int) ([]row, error) {
-	const runs = 5
-	var ids []string
-	for range runs {
-		out, err := w.longstop(ctx, "run", "-d", "bench", "--", "sleep", "300").Output()
-		if err != nil {
-			return nil, fmt.Errorf("start an idle run: %w", err)
-		}
-		ids = append(ids, strings.TrimSpace(string(out)))
-	}
-	defer func() { w.longstop(ctx, append([]string{"cancel"}, ids...)...).Run() }()
-	state := filepath.Join(w.dir, "state")
-	owners, keeper, err := runnerPSS(state)
-	if err != nil {
-		return nil, err
-	}
-	if len(owners) < runs {
-		return nil, fmt.Errorf("saw %d owners of %d runs", len(owners), runs)
-	}
-	sum := 0.0
-	for _, pss := range owners {
-		sum += pss
-	}
-	rows := []row{{what: "PSS of an idle run's owner", ours: sum / float64(len(owners)), unit: "MB"},
-		{what: "PSS of the keeper, shared", ours: keeper, unit: "MB"}}
-	if conmon, err := conmonPSS(ctx); err == nil {
-		rows[0].against, rows[0].theirs, rows[0].aim = "conmon", conmon, "≤ 1.0"
-	}
-	return rows, nil
-}
-
 var pssLine = regexp.MustCompile(`(?m)^Pss:\s+(\d+) kB`)
 
-// runnerPSS reads smaps_rollup of the keeper whose state folder is state, and of its owners.
-func runnerPSS(state string) (owners []float64, keeper float64, err error) {
-	processes, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, p := range processes {
-		argv, err := os.ReadFile(filepath.Join(p, "cmdline"))
-		if err != nil || !strings.Contains(string(argv), "\x00keeper\x00") || !strings.Contains(string(argv), state) {
-			continue
-		}
-		if keeper, err = pssOf(p); err != nil {
-			return nil, 0, err
-		}
-		tasks, _ := filepath.Glob(filepath.Join(p, "task/*/children"))
-		for _, task := range tasks {
-			children, err := os.ReadFile(task)
-			if err != nil {
-				return nil, 0, err
-			}
-			for _, child := range strings.Fields(string(children)) {
-				pss, err := pssOf("/proc/" + child)
-				if err != nil {
-					return nil, 0, err
-				}
-				owners = append(owners, pss)
-			}
-		}
-		return owners, keeper, nil
-	}
-	return nil, 0, fmt.Errorf("no keeper of %s is there", state)
-}
-
+// pssOf is a process's proportional set size in MB (smaps_rollup).
 func pssOf(process string) (float64, error) {
 	rollup, err := os.ReadFile(filepath.Join(process, "smaps_rollup"))
 	if err != nil {
@@ -213,14 +149,6 @@ func pssOf(process string) (float64, error) {
 	}
 	kb, err := strconv.ParseFloat(string(m[1]), 64)
 	return kb / 1024, err
-}
-
-// conmonPSS starts five idle processes under conmon, if it is installed, and returns the mean.
-func conmonPSS(ctx context.Context) (float64, error) {
-	if _, err := exec.LookPath("conmon"); err != nil {
-		return 0, err
-	}
-	return 0, fmt.Errorf("conmon needs an OCI runtime: measured elsewhere")
 }
 
 // flushes repeats the latency with two milliseconds added to each flush on either side. What it
