@@ -43,11 +43,22 @@ func (r *Reaper) Start(start func() (pid int, err error)) (Identity, error) {
 // Reap waits for every child that has ended, without blocking. For each, witness is called while
 // the child is still a zombie: should this process die before witness returns, its own parent
 // inherits the zombie with its status. It reports whether the process has no child left, which is
-// the kernel's own word (ECHILD). One goroutine alone calls it.
+// the kernel's own word (ECHILD). One goroutine at a time calls it.
 func (r *Reaper) Reap(witness func(Exit)) (empty bool) {
+	return r.ReapMany(func(int) bool { return true }, witness)
+}
+
+// ReapMany is Reap for whoever inherits very many: of those that do not concern it, witness is told the
+// number and the status alone, for which nothing is read.
+func (r *Reaper) ReapMany(concerns func(pid int) bool, witness func(Exit)) (empty bool) {
 	for {
 		exit, found, none := peek()
 		if found {
+			if concerns(exit.PID) {
+				if s, err := Look(exit.PID); err == nil {
+					exit.Stat = s
+				}
+			}
 			if witness != nil {
 				witness(exit)
 			}
@@ -98,11 +109,7 @@ func peek() (exit Exit, found, none bool) {
 		if err != nil || child.pid == 0 {
 			return Exit{}, false, err == unix.ECHILD
 		}
-		s, err := Look(int(child.pid))
-		if err != nil {
-			s = Stat{Identity: Identity{PID: int(child.pid)}}
-		}
-		return Exit{Stat: s, Status: waitStatus(child), At: time.Now()}, true, false
+		return Exit{Stat: Stat{Identity: Identity{PID: int(child.pid)}}, Status: waitStatus(child), At: time.Now()}, true, false
 	}
 }
 
@@ -131,6 +138,14 @@ func (r *Reaper) Children() []Stat {
 		}
 	}
 	return all
+}
+
+// ChildNumbers is Children for whoever looks only at some of them, in the order in which they came. A number
+// is that child's until somebody waits for it.
+func (r *Reaper) ChildNumbers() []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Children(os.Getpid(), 0)
 }
 
 // Signal is Signal, with the certainty of a parent where the process is our own child.

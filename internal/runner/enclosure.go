@@ -23,6 +23,8 @@ type tree interface {
 	// walk visits what is surely the run's, parents before their children.
 	walk(visit func(boundary.Stat) (descend bool))
 	signal(id boundary.Identity, sig unix.Signal) error
+	// kill sends KILL to what walk visits, and tells of each that was living: before where it can be, and after.
+	kill(before func(boundary.Stat), after func(struck))
 	// doubts are living processes that may be the run's, and why they are not signalled.
 	doubts() []longstop.Process
 	// pace is how often to look where nobody tells; rest is called when nothing is going on.
@@ -67,6 +69,36 @@ func (e *enclosure) walk(visit func(boundary.Stat) bool) {
 			visit(s)
 		}
 	}
+}
+
+// kill is of both as well.
+func (e *enclosure) kill(before func(boundary.Stat), after func(struck)) {
+	listed := e.listed()
+	seen := map[boundary.Identity]bool{}
+	e.tree.kill(before, func(s struck) {
+		seen[s.Identity] = true
+		after(s)
+	})
+	for _, s := range listed {
+		if !seen[s.Identity] {
+			killOne(e.tree, s, before, after)
+		}
+	}
+}
+
+// killEach is the kill of a tree that nobody shares.
+func killEach(t tree, before func(boundary.Stat), after func(struck)) {
+	t.walk(func(s boundary.Stat) bool {
+		if !s.Dead() {
+			killOne(t, s, before, after)
+		}
+		return true
+	})
+}
+
+func killOne(t tree, s boundary.Stat, before func(boundary.Stat), after func(struck)) {
+	before(s)
+	after(struck{s, t.signal(s.Identity, unix.SIGKILL)})
 }
 
 // listed are those in the cgroup. Who cannot be listed keeps it populated.

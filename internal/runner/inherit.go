@@ -30,54 +30,52 @@ type ward struct {
 	rec     longstop.Record // as the owner answered
 	gone    chan struct{}   // closed when the owner has died and the run is final or in our custody
 	dead    bool
-	passed  bool              // inherit is at work, or was
-	touched bool              // a child that can be of it came, went or was told apart since its custody looked
-	main    *boundary.Exit    // of the main process, if it ended as our child
-	told    bool              // custody has been told of main
-	custody *custody          // once inherited
-	overdue longstop.BootTime // when nothing was done though a lease or deadline passed; 0: never
+	passed  bool                         // inherit is at work, or was
+	touched bool                         // a child that can be of it came, went or was told apart since its custody looked
+	main    *boundary.Exit               // of the main process, if it ended as our child
+	told    bool                         // custody has been told of main
+	custody *custody                     // once inherited
+	killing bool                         // its grace is over
+	struck  map[boundary.Identity]struck // met by rounds of KILL; its custody is to be told
+	overdue longstop.BootTime            // when nothing was done though a lease or deadline passed; 0: never
 }
 
 // child is an inherited child, and whose it can be: one run's, or, where it cannot be known, one of
 // several dead owners'. Nobody's: it came from a run that released it.
 type child struct {
-	stat boundary.Stat
-	of   []*ward
+	stat  boundary.Stat
+	of    []*ward
+	came  int               // the how manieth
+	asked longstop.BootTime // when it was last tried to find out whose it is
 }
 
 // reap takes note of every child that ended, and takes over from owners that did.
 func (k *keeper) reap() {
-	none := k.reaper.Reap(k.sawEnd)
-	k.mu.Lock()
-	var orphaned []*ward
-	for _, w := range k.wards {
-		if w.dead && !w.passed {
-			w.passed = true
-			orphaned = append(orphaned, w)
-		}
-	}
-	if none {
-		k.sort(nil)
-	} else {
-		k.adopt()
-	}
-	for _, w := range k.wards {
-		if w.custody != nil && w.touched {
-			w.touched = false
-			w.custody.nudge()
-		}
-	}
+	k.lookAgain()
 	k.mu.Unlock()
-	for _, w := range orphaned {
-		go k.inherit(w)
-	}
 }
 
-// sawEnd is told of each child that ended, while it is still a zombie.
+// concerns reports of which children more is to be known, when they end, than that they were adopted. k.mu is held.
+func (k *keeper) concerns() func(pid int) bool {
+	some, all := map[int]bool{}, false
+	for id := range k.standbys {
+		some[id.PID] = true
+	}
+	for _, w := range k.wards {
+		if !w.dead {
+			some[w.owner.PID] = true
+		}
+		if m := w.rec.Main; m != nil {
+			some[m.PID] = true
+		} else { // its record may be yet to be read
+			all = true
+		}
+	}
+	return func(pid int) bool { return all || some[pid] }
+}
+
+// sawEnd is told of each child that ended, while it is still a zombie. k.mu is held.
 func (k *keeper) sawEnd(exit boundary.Exit) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.stale = true
 	for _, w := range k.wards {
 		if exit.Identity == w.owner {
 			w.dead = true
@@ -87,7 +85,10 @@ func (k *keeper) sawEnd(exit boundary.Exit) {
 	if k.standbyEnded(exit.Identity) {
 		return
 	}
-	k.forget(exit.Identity)
+	k.forget(exit.PID)
+	if exit.Start == 0 { // no concern of anybody's
+		return
+	}
 	for _, w := range k.wards {
 		if w.isMain(exit.Identity) {
 			w.main, w.touched = &exit, true
@@ -104,62 +105,89 @@ func (w *ward) isMain(id boundary.Identity) bool {
 	return m != nil && m.PID == id.PID && m.StartTime == id.Start
 }
 
-// adopt looks at all children and finds out whose the new ones are. k.mu is held.
-//
-// The list misses nobody (boundary.Reaper.Children), which is what makes it a proof: a run of which
-// no child is in it has nothing left, since whatever lives of it descends from one that would be.
-func (k *keeper) adopt() { k.sort(k.reaper.Children()) }
+// askAgain is how long a child that several runs can have is left alone: in the middle of an exec it shows no
+// mark, and may by now.
+const askAgain = 50 * time.Millisecond
 
-func (k *keeper) sort(children []boundary.Stat) {
-	defer func() { k.stale = false }()
-	seen := map[boundary.Identity]bool{}
-	owners := map[boundary.Identity]*ward{}
+// sort finds out whose the children are that are new, of all that there are. k.mu is held.
+func (k *keeper) sort(children []int) {
+	there := map[int]bool{}
+	for _, pid := range children {
+		there[pid] = true
+	}
+	for pid := range k.adopted {
+		if !there[pid] {
+			k.forget(pid)
+		}
+	}
+	owners, dying := k.owners(there)
+	candidates, now := k.candidates(dying), boundary.BootNow()
+	for _, pid := range children {
+		c := k.adopted[pid]
+		switch {
+		case owners[pid]:
+			continue
+		case c == nil:
+			k.cameIn++
+			c = &child{came: k.cameIn, of: candidates}
+			k.adopted[pid] = c
+			if s := c.look(pid); !allKilling(candidates) { // else it is to go, whosever it is
+				c.of = whose(s, candidates)
+			}
+			touch(c.of)
+		case len(c.of) > 1 && now.Sub(c.asked) >= askAgain:
+			if of := whose(c.look(pid), c.of); len(of) < len(c.of) {
+				touch(c.of)
+				c.of = of
+			}
+		default:
+			continue
+		}
+		c.asked = now
+	}
+	k.forgetFreed() // not before: a new child may be the last that such a run has left
+}
+
+// look reads what the child is now. That it is there is known otherwise.
+func (c *child) look(pid int) boundary.Stat {
+	s, err := boundary.Look(pid)
+	if err != nil && c.stat.PID == 0 {
+		s.PID = pid
+	}
+	if s.PID == pid {
+		c.stat = s
+	}
+	return c.stat
+}
+
+// owners are those of the children that are owners, and the dying are their wards of whose ends we have not been
+// told, though their children are ours by now.
+func (k *keeper) owners(there map[int]bool) (owners map[int]bool, dying []*ward) {
+	owners = map[int]bool{}
+	for id := range k.standbys {
+		owners[id.PID] = there[id.PID]
+	}
 	for _, w := range k.wards {
-		owners[w.owner] = w
-	}
-	for id, w := range k.standbys {
-		owners[id] = w
-	}
-	var dying []*ward // owners whose end we have not been told of, though their children are ours
-	for _, s := range children {
-		seen[s.Identity] = true
-		// That is enough: what is left of it has let go of its children.
-		switch w := owners[s.Identity]; {
-		case w == nil || w.dead:
-		case s.State == 'Z' || s.Exiting:
+		if w.dead || !there[w.owner.PID] {
+			continue
+		}
+		owners[w.owner.PID] = true
+		switch s, err := boundary.Look(w.owner.PID); {
+		case err != nil:
+		case s.State == 'Z' || s.Exiting: // that is enough: what is left of it has let go of its children
 			dying = append(dying, w)
 		case s.State == 'T':
 			k.reaper.Signal(s.Identity, unix.SIGCONT) // see wake; of a stop the parent is told, as of an end
 		}
 	}
-	for id := range k.adopted {
-		if !seen[id] {
-			k.forget(id)
-		}
-	}
-	for _, s := range children {
-		c := k.adopted[s.Identity]
-		switch {
-		case owners[s.Identity] != nil:
-		case c == nil:
-			c = &child{s, whose(s, k.candidates(dying))}
-			k.adopted[s.Identity] = c
-			touch(c.of)
-		case s.Dead():
-			c.stat = s
-		case len(c.of) > 1: // in the middle of an exec it shows no mark: it may by now
-			touch(c.of)
-			c.stat, c.of = s, whose(s, c.of)
-		}
-	}
-	k.forgetFreed() // not before: a new child may be the last that such a run has left
+	return owners, dying
 }
 
 // forget lets go of a child that is none any more. k.mu is held.
-func (k *keeper) forget(id boundary.Identity) {
-	if c := k.adopted[id]; c != nil {
+func (k *keeper) forget(pid int) {
+	if c := k.adopted[pid]; c != nil {
 		touch(c.of)
-		delete(k.adopted, id)
+		delete(k.adopted, pid)
 	}
 }
 
@@ -191,7 +219,7 @@ func whose(s boundary.Stat, candidates []*ward) []*ward {
 		return candidates
 	}
 	mark := longstop.RunID("")
-	if !s.Dead() { // it has none any more, and there can be many who are not reaped yet
+	if !s.Dead() { // it has none any more
 		mark = boundary.Mark(s.PID)
 	}
 	var inSession []*ward
@@ -370,7 +398,7 @@ func (k *keeper) drop(w *ward) {
 		k.freed = append(k.freed, w)
 	}
 	inherited := w.custody != nil
-	k.adopt()
+	k.sweep()
 	k.mu.Unlock()
 	if !inherited {
 		close(w.gone)
@@ -399,19 +427,16 @@ func (t *inherited) pace() time.Duration { return recount }
 
 func (t *inherited) rest() {}
 
-// settle: no child left that came, or could have come, from the run's owner. Once none was in the list there
-// is none later; so the list is made anew only after one ended, whose own children may have become ours.
+// settle: no child left that came, or could have come, from the run's owner, and nobody killed of whom the
+// run was not told. Once none was in the list there is none later.
 func (t *inherited) settle(ended func(boundary.Exit)) (empty, proven bool) {
 	t.k.mu.Lock()
-	if t.k.stale {
-		t.k.adopt()
-	}
 	main := t.w.main
 	if t.w.told {
 		main = nil
 	}
 	t.w.told = t.w.told || main != nil
-	empty = true
+	empty = t.w.struck == nil
 	for _, c := range t.k.adopted {
 		if slices.Contains(c.of, t.w) {
 			empty = false
@@ -426,13 +451,11 @@ func (t *inherited) settle(ended func(boundary.Exit)) (empty, proven bool) {
 }
 
 func (t *inherited) walk(visit func(boundary.Stat) bool) {
-	t.k.mu.Lock()
-	t.k.adopt()
+	t.k.lookAgain()
 	var roots []int
-	for id, c := range t.k.adopted {
-		// The dead have no children: theirs are ours. There can be many who are not reaped yet.
-		if !c.stat.Dead() && slices.Contains(c.of, t.w) && t.surely(c) {
-			roots = append(roots, id.PID)
+	for pid, c := range t.k.adopted {
+		if slices.Contains(c.of, t.w) && t.surely(c) {
+			roots = append(roots, pid)
 		}
 	}
 	t.k.mu.Unlock()
@@ -454,6 +477,13 @@ func (t *inherited) surely(c *child) bool {
 	return true
 }
 
+// kill: see strike.
+func (t *inherited) kill(_ func(boundary.Stat), met func(struck)) {
+	for _, s := range t.k.strike(t.w) {
+		met(s)
+	}
+}
+
 func (t *inherited) signal(id boundary.Identity, sig unix.Signal) error {
 	return t.k.reaper.Signal(id, sig)
 }
@@ -462,8 +492,8 @@ func (t *inherited) doubts() []longstop.Process {
 	t.k.mu.Lock()
 	defer t.k.mu.Unlock()
 	var all []longstop.Process
-	for _, c := range t.k.adopted {
-		if !slices.Contains(c.of, t.w) || t.surely(c) || c.stat.Dead() {
+	for pid, c := range t.k.adopted {
+		if !slices.Contains(c.of, t.w) || t.surely(c) || c.look(pid).Dead() {
 			continue
 		}
 		p := boundary.Describe(c.stat)

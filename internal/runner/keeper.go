@@ -31,13 +31,14 @@ type keeper struct {
 	ended  chan os.Signal // SIGCHLD
 
 	mu       sync.Mutex
-	flights  map[string]*flight                 // submits in hand, by key hash
-	standbys map[boundary.Identity]*ward        // owners without a run
-	spare    *ward                              // the one of them that nobody waits for
-	wards    map[longstop.RunID]*ward           // runs whose owner is, or was, our child
-	freed    []*ward                            // runs that ended, and standbys, of which children of ours are left
-	adopted  map[boundary.Identity]*child       // inherited children
-	stale    bool                               // one of them ended since they were listed
+	flights  map[string]*flight          // submits in hand, by key hash
+	standbys map[boundary.Identity]*ward // owners without a run
+	spare    *ward                       // the one of them that nobody waits for
+	wards    map[longstop.RunID]*ward    // runs whose owner is, or was, our child
+	freed    []*ward                     // runs that ended, and standbys, of which children of ours are left
+	adopted  map[int]*child              // inherited children, by their numbers, which are theirs until they are reaped
+	cameIn   int                         // how many there have been
+	sweeps   sweeps
 	strays   []boundary.Exit                    // the last that ended and were nobody's yet
 	custody  map[longstop.RunID]*custody        // runs that we answer for
 	comings  map[longstop.RunID]*coming         // runs whose owner a service manager is starting
@@ -90,7 +91,7 @@ func RunKeeper(args []string) int {
 	defer lock.Unlock()
 	loginOpenFiles() // while nobody else waits for children
 	k := &keeper{folder: folder, reaper: &boundary.Reaper{}, home: home, flights: map[string]*flight{}, standbys: map[boundary.Identity]*ward{}, wards: map[longstop.RunID]*ward{},
-		adopted: map[boundary.Identity]*child{}, custody: map[longstop.RunID]*custody{}, vigils: map[longstop.RunID]bool{},
+		adopted: map[int]*child{}, custody: map[longstop.RunID]*custody{}, vigils: map[longstop.RunID]bool{},
 		comings: map[longstop.RunID]*coming{}, follows: map[longstop.RunID]chan struct{}{},
 		seen: map[longstop.RunID][]boundary.Stat{}, stirred: make(chan struct{}, 1), ended: make(chan os.Signal, 1)}
 	k.managers.of = map[systemd.Kind]*systemd.Manager{}

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -94,7 +95,7 @@ func TestLaw2KeepersOfTwoBinaries(t *testing.T) {
 		t.Errorf("both gone: %s", show(rec))
 	}
 	// Whoever asks by way of its own binary reaches the one that has the run.
-	if _, rec := l.cancel(last.RunID, 0, 0); rec.Writer.PID != other.PID {
+	if _, rec := l.cancel(last.RunID, 0, 10*time.Second); rec.Writer.PID != other.PID {
 		t.Errorf("cancelled: %s", show(rec))
 	}
 	l.nobody(last.RunID)

@@ -11,6 +11,8 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case "keeper", "owner", "serve", "version":
 			os.Exit(Main(os.Args[1:]))
+		case "sweeps":
+			os.Exit(testSweeps())
 		}
 	}
 	takeUmask()

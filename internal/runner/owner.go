@@ -467,6 +467,8 @@ func (t *ownTree) signal(id boundary.Identity, sig unix.Signal) error {
 	return t.reaper.Signal(id, sig)
 }
 
+func (t *ownTree) kill(before func(boundary.Stat), after func(struck)) { killEach(t, before, after) }
+
 func (t *ownTree) doubts() []longstop.Process { return nil }
 
 func (t *ownTree) pace() time.Duration { return recount }

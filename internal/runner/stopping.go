@@ -213,20 +213,14 @@ func (c *custody) killed(n int) {
 func (c *custody) killRound() (fresh bool) {
 	s := c.stop
 	killed := 0
-	c.within.walk(func(p boundary.Stat) bool {
-		if p.Dead() {
-			return true
-		}
-		c.nameStopped(p)
-		err := c.within.signal(p.Identity, unix.SIGKILL)
+	c.within.kill(c.nameStopped, func(p struck) {
 		if _, known := s.met[p.Identity]; !known {
 			fresh = true
-			if err == nil {
+			if p.err == nil {
 				killed++
 			}
 		}
-		s.met[p.Identity] = err
-		return true
+		s.met[p.Identity] = p.err
 	})
 	c.killed(killed)
 	return fresh
@@ -236,7 +230,11 @@ func (c *custody) killRound() (fresh bool) {
 func (c *custody) nameSurvivors() {
 	var survivors []longstop.Process
 	for _, p := range c.living() {
-		p.Why = whyAlive(p, c.stop.met[boundary.Identity{PID: p.PID, Start: p.StartTime}])
+		err, met := c.stop.met[boundary.Identity{PID: p.PID, Start: p.StartTime}]
+		p.Why = whyAlive(p, err)
+		if !met {
+			p.Why = "it was not sent KILL: it can be another run's, which is still in its grace, or has just come"
+		}
 		survivors = append(survivors, p)
 	}
 	survivors = append(survivors, c.within.doubts()...)

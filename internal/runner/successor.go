@@ -305,6 +305,8 @@ func (t *identified) signal(id boundary.Identity, sig unix.Signal) error {
 	return boundary.Signal(id, sig)
 }
 
+func (t *identified) kill(before func(boundary.Stat), after func(struck)) { killEach(t, before, after) }
+
 func (t *identified) doubts() []longstop.Process { return nil }
 
 // answering finds whoever answers for the run of a cancel or a renewal, among those that the keeper

@@ -1,0 +1,156 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/wire"
+)
+
+// perlStorm is twelve processes that each fork a child in a session of its own and exit, for ever.
+const perlStorm = "#!/usr/bin/perl\nuse POSIX;\n$SIG{TERM}='IGNORE';\nopen F,'>>up'; print F \"up\\n\"; close F;\nfor(1..11){last unless fork}\nwhile(1){my $p=fork; exit if $p; POSIX::setsid();}\n"
+
+// Law 6, 7: eight owners die together, and of what they leave nobody can tell whose it is; one of their
+// runs forks without end. All are cancelled at once: all are empty in the end, and cancelled by that.
+func TestLaw6StormAmongAmbiguousOrphans(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.program("storm", perlStorm)
+	strays := "for i in 1 2 3 4 5 6; do (env -i setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' " + l.path("stray") + " &); done; "
+	var subs []wire.Submit
+	for i := range 8 {
+		script := strays + waitForGo
+		if i == 0 {
+			script = "(env -i setsid " + l.path("storm") + " &); " + script
+		}
+		sub := l.script(script)
+		l.submit(sub)
+		subs = append(subs, sub)
+	}
+	l.has("up", 9)
+	keeper := l.mustKeeper()
+	boundary.Signal(keeper, unix.SIGSTOP) // so that it learns of all their deaths at once
+	for _, sub := range subs {
+		l.kill(l.mustOwner(sub.RunID))
+	}
+	boundary.Signal(keeper, unix.SIGCONT)
+	for _, sub := range subs {
+		l.state(sub.RunID, longstop.WorkloadOrphaned)
+	}
+	var all sync.WaitGroup
+	for _, sub := range subs {
+		all.Go(func() {
+			answer, rec := l.cancel(sub.RunID, 100*time.Millisecond, 30*time.Second)
+			if !cancelled(rec, longstop.CauseRequest) || len(answer.Survivors) > 0 || rec.Writer.Kind != longstop.WriterKeeper {
+				t.Errorf("%s, survivors %v", show(rec), answer.Survivors)
+			}
+		})
+	}
+	all.Wait()
+	for _, s := range boundary.All() {
+		if p := boundary.Describe(s); !s.Dead() && strings.Contains(p.Command, l.dir) {
+			t.Errorf("left: %+v", p)
+		}
+	}
+	if children := boundary.Children(keeper.PID, 0); len(children) > 1 { // a spare
+		t.Errorf("the keeper has children: %v", children)
+	}
+}
+
+// TestOneRoundServesAll: eight runs whose children cannot be told apart ask for a round of KILL, and get the
+// same one, which meets everybody once, for all of them.
+func TestOneRoundServesAll(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("/proc/self/exe", "sweeps")
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "one round\n" {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// testSweeps is the process in which that is seen: a keeper that waits for its children.
+func testSweeps() int {
+	const runs, strays = 8, 30
+	complain := func(words ...any) int { fmt.Println(words...); return 1 }
+	if err := boundary.Subreap(); err != nil {
+		return complain(err)
+	}
+	k := &keeper{reaper: &boundary.Reaper{}, adopted: map[int]*child{}, wards: map[longstop.RunID]*ward{}, standbys: map[boundary.Identity]*ward{}}
+	for range runs {
+		id := longstop.NewRunID()
+		k.wards[id] = &ward{id: id, dead: true, passed: true}
+	}
+	script := fmt.Sprintf("for i in $(seq %d); do env -i setsid sleep 60 & done", strays)
+	if _, err := k.reaper.Start(func() (int, error) {
+		return syscall.ForkExec("/bin/sh", []string{"sh", "-c", script}, &syscall.ProcAttr{Env: os.Environ()})
+	}); err != nil {
+		return complain(err)
+	}
+	adopted := func() int {
+		k.lookAgain()
+		defer k.mu.Unlock()
+		return len(k.adopted)
+	}
+	for end := time.Now().Add(10 * time.Second); adopted() != strays; {
+		if time.Now().After(end) {
+			return complain("adopted", adopted())
+		}
+	}
+	k.sweeps.striking.Lock() // as by a round that goes on meanwhile
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	met := map[boundary.Identity]int{}
+	for _, w := range k.wards {
+		all.Go(func() {
+			for id, s := range k.strike(w) {
+				mu.Lock()
+				if met[id]++; s.err != nil {
+					fmt.Println(s)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for asking := 0; asking < runs; {
+		k.mu.Lock()
+		asking = 0
+		for _, w := range k.wards {
+			if w.killing {
+				asking++
+			}
+		}
+		k.mu.Unlock()
+	}
+	next := k.sweeps.next
+	k.sweeps.striking.Unlock()
+	all.Wait()
+	if !next.over || k.sweeps.next != nil || len(met) != strays {
+		return complain(len(met), "met; another round was asked for:", k.sweeps.next != nil)
+	}
+	for id, n := range met {
+		if n != runs {
+			return complain(id, "was told to", n)
+		}
+	}
+	for end := time.Now().Add(10 * time.Second); adopted() != 0; {
+		if time.Now().After(end) {
+			return complain("left", adopted())
+		}
+	}
+	for _, w := range k.wards {
+		if empty, proven := (&inherited{k, w}).settle(nil); !empty || !proven {
+			return complain("not empty", w.id)
+		}
+	}
+	fmt.Println("one round")
+	return 0
+}
