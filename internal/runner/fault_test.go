@@ -164,6 +164,25 @@ func TestLaw6DeathAtEveryStepOfStopping(t *testing.T) {
 	}
 }
 
+// Law 2: the owner sends TERM, the work heeds it at once, and the owner is dead before it could say that it
+// did: the work did not end by itself.
+func TestLaw2OwnerKilledOnceItHadSignalled(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.plan("owner", "cancel.signalled=kill")
+	sub := l.script("trap 'exit 75' TERM; echo up >up; while :; do read -r _ </dev/null || sleep 0.01; done")
+	if _, err := l.trySubmit(sub); err != nil {
+		t.Fatal(err)
+	}
+	l.has("up", 1)
+	Cancel(t.Context(), l.f, wire.CancelRequest{RunID: sub.RunID, GraceMS: 5000, WaitMS: 3000})
+	rec := l.final(sub.RunID)
+	if !cancelled(rec, longstop.CauseRequest) || rec.Writer.Kind != longstop.WriterKeeper || rec.Cancel.SignalledAt.IsZero() ||
+		rec.Main.ExitCode == nil || *rec.Main.ExitCode != 75 {
+		t.Errorf("%s", show(rec))
+	}
+}
+
 // Law 2: a successor has the main process's end from a record that anybody may have written. Where
 // others are to live on, it names them, and the end stays unknown.
 func TestLaw2SuccessorReleases(t *testing.T) {

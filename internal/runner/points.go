@@ -50,7 +50,9 @@ var Windows = []Window{
 // StopWindows are those of stopping a run, from the asking on.
 var StopWindows = []Window{
 	{"cancel.recorded", "owner", "the intent is durable; nobody was signalled"},
-	{"cancel.termed", "owner", "TERM and CONT were sent"},
+	{"cancel.terming", "owner", "it is written that TERM is about to be sent"},
+	{"cancel.signalled", "owner", "TERM and CONT were sent"},
+	{"cancel.termed", "owner", "that is written"},
 	{"cancel.kill", "owner", "the grace is over"},
 	{"record.write.cancelling", "owner", "cancelling is about to be written"},
 	{"owner.finish", "owner", "nothing is left of the run"},

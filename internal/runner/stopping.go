@@ -58,10 +58,14 @@ func (c *custody) ask(cause longstop.Cause, grace time.Duration) {
 	fault.At("cancel.recorded")
 }
 
-// stopFor begins to stop the run for the cause that its record names.
+// stopFor begins to stop the run for the cause that its record names, or goes on with it. What an owner was
+// about to signal when it wrote that down, and died, counts as signalled.
 func (c *custody) stopFor(grace time.Duration) {
 	c.stop = newStopping(c.rec.Cause, grace)
 	c.stop.log = c.rec.Cancel
+	if log := c.rec.Cancel; log.Signal != "" && log.SignalledAt.IsZero() {
+		log.SignalledAt = c.rec.At
+	}
 	c.isStopping.Store(true)
 }
 
@@ -94,6 +98,9 @@ func (c *custody) press(now longstop.BootTime) {
 // term sends TERM, then CONT, to every process of the boundary, a parent before its children: a
 // shell that hears of its own end first does not go on to its next command. It is one pass: what a
 // process starts in answer to TERM is its cleaning up, and has the grace for it.
+//
+// That it begins is written before: the work may be over by that, and this process dead, before it could
+// say whom it reached.
 func (c *custody) term() {
 	s := c.stop
 	n := 0
@@ -102,6 +109,11 @@ func (c *custody) term() {
 			return true
 		}
 		c.nameStopped(p)
+		if s.log != nil && s.log.Signal == "" {
+			s.log.Signal = "TERM"
+			c.write(false)
+			fault.At("cancel.terming")
+		}
 		if err := c.within.signal(p.Identity, unix.SIGTERM); err == nil {
 			n++
 			c.within.signal(p.Identity, unix.SIGCONT)
@@ -111,10 +123,17 @@ func (c *custody) term() {
 		return true
 	})
 	c.within.thaw()
-	if s.log == nil || n == 0 && len(s.met) == 0 {
+	fault.At("cancel.signalled")
+	switch {
+	case s.log == nil:
+		return
+	case n == 0 && len(s.met) == 0:
+		if s.log.SignalledAt.IsZero() { // who was there went before
+			s.log.Signal = ""
+		}
 		return
 	}
-	s.log.Signal, s.log.Signalled = "TERM", n
+	s.log.Signalled = n
 	c.signalled()
 	c.write(false)
 }
