@@ -350,12 +350,8 @@ func (a *app) run(ctx context.Context, host string, r longstop.Request, flags *r
 	}
 	from := client.Offsets{Stdout: f.stdout.offset(), Stderr: f.stderr.offset()}
 	f.open = func(ctx context.Context) (*client.Follow, error) { return gateway.Run(ctx, ask, from) }
-	asked := a.now()
 	f.first = func(action *longstop.Action) {
 		a.talk.note("%s", opening(action))
-		if flags.key != "" && action.CreatedAt.Before(asked.Add(-time.Second)) {
-			a.talk.note("this key has its run since %s: nothing new is started", clock(action.CreatedAt, a.now()))
-		}
 		if flags.noWait && !a.json {
 			fmt.Fprintln(a.out, action.ID)
 		}

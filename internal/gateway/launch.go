@@ -51,6 +51,8 @@ func (g *Gateway) Run(ctx context.Context, req longstop.RunRequest, peer longsto
 	if !existing {
 		g.goes(l.run)
 		runtime.Gosched() // the host is told before anybody here is
+	} else if told.Note != nil {
+		told.Note("this key has its run since " + a.CreatedAt.Local().Format(time.DateTime) + ": nothing new is started")
 	}
 	a, err = g.await(ctx, a, told.Note, func(a longstop.Action, changed bool) bool {
 		if changed && told.Action != nil {
