@@ -14,7 +14,10 @@ import (
 func TestMain(m *testing.M) {
 	if point := os.Getenv("FAULT_TEST_POINT"); point != "" {
 		for range 3 {
-			Flush(point)
+			if err := Flush(point); err != nil {
+				os.Stdout.WriteString("failed: " + err.Error() + "\n")
+				continue
+			}
 			os.Stdout.WriteString("passed\n")
 		}
 		os.Exit(0)
@@ -63,5 +66,12 @@ func TestFlushesAreLoggedAndDelayed(t *testing.T) {
 	data, err := os.ReadFile(log)
 	if err != nil || strings.Count(string(data), " here\n") != 3 {
 		t.Errorf("log %q, %v", data, err)
+	}
+}
+
+func TestFlushesFail(t *testing.T) {
+	t.Parallel()
+	if output, _ := pass(t, "here:2=eio"); output != "passed\nfailed: input/output error\npassed\n" {
+		t.Errorf("output %q", output)
 	}
 }

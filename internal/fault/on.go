@@ -20,6 +20,7 @@ const Enabled = true
 type plan struct {
 	pass     int // the pass that it happens at, from 1
 	act      func()
+	err      error // of a flush
 	kind, ms int64 // the same, for Planned
 }
 
@@ -63,8 +64,10 @@ func parse(list string) (map[string][]plan, error) {
 			}
 			p.ms = int64(ms)
 			p.act = func() { time.Sleep(time.Duration(ms) * time.Millisecond) }
+		case "eio":
+			p.act, p.err = func() {}, syscall.EIO
 		default:
-			return nil, fmt.Errorf("LONGSTOP_FAULT: %q: want kill, stop or delay:ms", entry)
+			return nil, fmt.Errorf("LONGSTOP_FAULT: %q: want kill, stop, delay:ms or eio", entry)
 		}
 		plans[point] = append(plans[point], p)
 	}
@@ -72,12 +75,14 @@ func parse(list string) (map[string][]plan, error) {
 }
 
 // At passes a point, and does what the environment has planned for this pass of it.
-func At(point string) {
+func At(point string) { happen(point) }
+
+func happen(point string) (err error) {
 	if planError != nil {
 		panic(planError) // a plan that cannot be read must not look like a test that passed
 	}
 	if len(plans[point]) == 0 {
-		return
+		return nil
 	}
 	mu.Lock()
 	passed[point]++
@@ -86,13 +91,15 @@ func At(point string) {
 	for _, p := range plans[point] {
 		if p.pass == n {
 			p.act()
+			err = p.err
 		}
 	}
+	return err
 }
 
 // Flush passes a flush, just before it: logged and delayed as the environment says, then a point
-// like any other.
-func Flush(point string) {
+// like any other, at which it may be planned to fail.
+func Flush(point string) error {
 	if path := os.Getenv("LONGSTOP_FLUSH_LOG"); path != "" {
 		if log, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0600); err == nil {
 			fmt.Fprintf(log, "%d %s\n", os.Getpid(), point)
@@ -102,7 +109,7 @@ func Flush(point string) {
 	if ms, err := strconv.Atoi(os.Getenv("LONGSTOP_FLUSH_DELAY_MS")); err == nil && ms > 0 {
 		time.Sleep(time.Duration(ms) * time.Millisecond)
 	}
-	At(point)
+	return happen(point)
 }
 
 // StandIn is where a file of the kernel's is to be looked for: with LONGSTOP_FAULT_FILES=folder, below

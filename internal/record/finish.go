@@ -107,8 +107,12 @@ func (r *Run) fillReserved(dir *os.File, data []byte) error {
 // settleAll makes durable what leads to the final record, where it is not.
 func (r *Run) settleAll(dir *os.File) error {
 	if r.settling != nil {
-		r.settled = <-r.settling == nil
+		// Once is enough: a second flush would succeed without the first one's bytes.
+		err := <-r.settling
 		r.settling = nil
+		if r.settled = err == nil; !r.settled {
+			return err
+		}
 	}
 	if !r.settled {
 		if err := r.f.settle(dir); err != nil {

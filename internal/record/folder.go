@@ -294,14 +294,17 @@ func (f *Folder) beside(wanted bool, dir *os.File, point string, other func() er
 }
 
 func (f *Folder) flushBy(file *os.File, point string, sync func(*os.File) error) error {
-	fault.Flush(point)
+	failed := fault.Flush(point)
 	f.flushes.Add(1)
 	if f.flushing != nil {
 		f.flushing(file, false)
 		defer f.flushing(file, true)
 	}
-	if err := sync(file); err != nil {
-		return writeError(file.Name(), err)
+	if failed == nil {
+		failed = sync(file)
+	}
+	if failed != nil {
+		return writeError(file.Name(), failed)
 	}
 	return nil
 }

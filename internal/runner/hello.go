@@ -70,6 +70,10 @@ func describeLogin(answer *wire.HelloAnswer) {
 	if isNetworkFS(answer.StateFS) {
 		answer.Notes = append(answer.Notes, "the state folder is on "+answer.StateFS+": another host may share it; a local one is safer (--state-dir)")
 	}
+	if answer.StateFS == "btrfs" || answer.StateFS == "zfs" {
+		answer.Notes = append(answer.Notes, "the state folder is on "+answer.StateFS+", which keeps no room for what is written anew: with its disk or quota used up, "+
+			"how a run ended is told by its owner, and kept once there is room again; another file system is safer (--state-dir)")
+	}
 	answer.Systemd = isDir("/run/systemd/system")
 	if !answer.Systemd {
 		return
