@@ -155,9 +155,9 @@ func TestUnitDeaths(t *testing.T) {
 	}
 }
 
-// The keeper is dead, the unit over and collected: the record stands, and what is said of the unit is
+// C055: the keeper is dead, the unit over and collected: the record stands, and what is said of the unit is
 // what was seen, and that it was forgotten.
-func TestUnitCollectedBeforeAnyoneLooked(t *testing.T) {
+func TestC055UnitCollectedBeforeAnyoneLooked(t *testing.T) {
 	t.Parallel()
 	h, g, names := unitHost(t)
 	for manager, name := range names {
@@ -256,9 +256,13 @@ func TestC058DetachedAndLogout(t *testing.T) {
 		t.Errorf("what is offered to a user who lingers: %s", pretty(b))
 	}
 
+	leased := g.launch(t, "--lease", "10m", g.enrolAs(t, h, "zsh"), "-c", "sleep 600; exit 0")
 	g.must(t, "daemon", "stop") // its channels are the last logins
-	for _, account := range []string{"root", "deploy", "other"} {
+	for _, account := range []string{"root", "deploy", "other", "zsh"} {
 		loggedOut(t, h, account)
+	}
+	if a := g.final(t, leased, time.Minute); a.Workload.Result != nil && a.Workload.Result.ExitCode != nil || a.Outcome == longstop.OutcomeSucceeded || len(ofRun(t, h, a.RunID)) > 0 {
+		t.Errorf("a leased run whose session was torn down:\n%s", pretty(a))
 	}
 	for manager, a := range runs {
 		a = g.await(t, a.ID, 20*time.Second, "live sight", func(a longstop.Action) bool { return a.Alive == longstop.AliveYes })
