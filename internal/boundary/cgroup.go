@@ -249,7 +249,7 @@ func (c *Cgroup) Remove(patience time.Duration) error {
 	for deadline, pause := time.Now().Add(patience), 100*time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		err := c.remove()
 		if err == nil {
-			os.Remove(filepath.Dir(c.place.Path)) // refused while anything is in it
+			removeHome(filepath.Dir(c.place.Path))
 			return nil
 		}
 		if !errors.Is(err, unix.EBUSY) || !time.Now().Add(pause).Before(deadline) {

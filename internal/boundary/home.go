@@ -194,8 +194,16 @@ func (h Home) Sweep() (runs []longstop.RunID, err error) {
 			runs = append(runs, run)
 		}
 	}
-	os.Remove(h.Dir) // refused while anything is in it
+	removeHome(h.Dir)
 	return runs, err
+}
+
+// removeHome removes a home in which nothing is, for which else it is refused. A unit's own cgroup is none of
+// ours: its service manager would wait in vain to be told that it is empty.
+func removeHome(dir string) {
+	if filepath.Ext(dir) != ".service" {
+		os.Remove(dir)
+	}
 }
 
 func sweep(path string) (swept bool, err error) {

@@ -266,3 +266,30 @@ func TestReadOnlyHierarchyIsSaid(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 }
+
+// A unit's own cgroup stays its service manager's, who waits to be told that it is empty.
+func TestUnitsCgroupIsNotRemoved(t *testing.T) {
+	t.Parallel()
+	home := testHome(t)
+	keep, err := home.Servants()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { keep.Remove(time.Second); keep.Close() })
+	unit := Home{Dir: filepath.Join(home.Dir, "longstop-run.service"), Unit: true}
+	t.Cleanup(func() { os.Remove(unit.Dir) })
+	run, err := unit.Create(longstop.NewRunID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	if err := run.Remove(time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unit.Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(unit.Dir); err != nil {
+		t.Error(err)
+	}
+}
