@@ -123,8 +123,8 @@ func TestLaw7SignalWantsTheStartTime(t *testing.T) {
 	s := start(t, "exec sleep 60")
 	other := s.Identity
 	other.Start++
-	for _, signal := range []func(Identity, unix.Signal) error{Signal, new(Reaper).Signal} {
-		if err := signal(other, unix.SIGKILL); !errors.Is(err, ErrGone) {
+	for _, signal := range []func(Identity, unix.Signal, ...unix.Signal) error{Signal, new(Reaper).Signal} {
+		if err := signal(other, unix.SIGCONT, unix.SIGKILL); !errors.Is(err, ErrGone) {
 			t.Fatalf("signal to a stranger: %v", err)
 		}
 	}
@@ -135,6 +135,22 @@ func TestLaw7SignalWantsTheStartTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "death", func() bool { return !Is(s.Identity) })
+}
+
+// A stopped process hears TERM by the CONT that follows it, which is sent to the same process.
+func TestSignalFollowed(t *testing.T) {
+	t.Parallel()
+	for name, signal := range map[string]func(Identity, unix.Signal, ...unix.Signal) error{"by anybody": Signal, "by its parent": new(Reaper).Signal} {
+		s := start(t, "exec sleep 60")
+		if err := Signal(s.Identity, unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "a stopped process", func() bool { l, err := Look(s.PID); return err == nil && l.State == 'T' })
+		if err := signal(s.Identity, unix.SIGTERM, unix.SIGCONT); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		eventually(t, "its end", func() bool { return !Is(s.Identity) })
+	}
 }
 
 // C041: a zombie is dead, whatever kill(pid, 0) says.
@@ -152,7 +168,7 @@ func TestC041ZombieIsDead(t *testing.T) {
 		t.Error("a zombie counts as alive")
 	}
 	// Kill(2) succeeds for it: a cancel that "reached" it would be told of a run that ended by itself.
-	for _, signal := range []func(Identity, unix.Signal) error{Signal, new(Reaper).Signal} {
+	for _, signal := range []func(Identity, unix.Signal, ...unix.Signal) error{Signal, new(Reaper).Signal} {
 		if err := signal(s.Identity, unix.SIGTERM); !errors.Is(err, ErrGone) {
 			t.Errorf("a signal to a zombie: %v", err)
 		}

@@ -24,10 +24,18 @@ func (c *Cgroup) Procs() (procs []Stat, unseen int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	return c.look(pids)
+	return c.Among(pids)
 }
 
-func (c *Cgroup) look(pids map[int]bool) (procs []Stat, unseen int, err error) {
+// Numbers are what the lists name: for whoever knows most of those processes otherwise, and looks at the
+// others with Among.
+func (c *Cgroup) Numbers() (map[int]bool, error) {
+	pids, _, err := c.pids()
+	return pids, err
+}
+
+// Among is Procs, of those alone who have numbers that the lists named before.
+func (c *Cgroup) Among(pids map[int]bool) (procs []Stat, unseen int, err error) {
 	looked := make([]Stat, 0, len(pids))
 	for pid := range pids {
 		if s, err := Look(pid); err == nil && !s.Dead() {

@@ -149,17 +149,19 @@ func (r *Reaper) ChildNumbers() []int {
 }
 
 // Signal is Signal, with the certainty of a parent where the process is our own child.
-func (r *Reaper) Signal(id Identity, sig unix.Signal) error {
+func (r *Reaper) Signal(id Identity, sig unix.Signal, following ...unix.Signal) error {
 	if err := sendable(id.PID); err != nil {
 		return err
 	}
-	if done, err := r.signalChild(id, sig); done {
+	if done, err := r.signalChild(id, sig, following); done {
 		return err
 	}
-	return Signal(id, sig)
+	return Signal(id, sig, following...)
 }
 
-func (r *Reaper) signalChild(id Identity, sig unix.Signal) (done bool, err error) {
+// signalChild looks once for all signals: the number of a child is its own until it is waited for, which
+// nobody does meanwhile.
+func (r *Reaper) signalChild(id Identity, sig unix.Signal, following []unix.Signal) (done bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, err := Look(id.PID)
@@ -169,5 +171,11 @@ func (r *Reaper) signalChild(id Identity, sig unix.Signal) (done bool, err error
 	if s.PPID != os.Getpid() {
 		return false, nil
 	}
-	return true, gone(unix.Kill(id.PID, sig))
+	if err := gone(unix.Kill(id.PID, sig)); err != nil {
+		return true, err
+	}
+	for _, sig := range following {
+		unix.Kill(id.PID, sig)
+	}
+	return true, nil
 }

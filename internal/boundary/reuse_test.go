@@ -76,10 +76,10 @@ func reuseOne(c *Cgroup) error {
 	if stranger.PID != member.PID {
 		return errors.New("the premise is wrong: the number was not used again")
 	}
-	if taken, _, err := c.look(listed); len(taken) != 0 || err != nil {
+	if taken, _, err := c.Among(listed); len(taken) != 0 || err != nil {
 		return errors.Join(errors.New("a stranger was taken for the member whose number it has"), err)
 	}
-	for _, signal := range []func(Identity, unix.Signal) error{Signal, r.Signal} {
+	for _, signal := range []func(Identity, unix.Signal, ...unix.Signal) error{Signal, r.Signal} {
 		if err := signal(member, unix.SIGKILL); !errors.Is(err, ErrGone) {
 			return errors.Join(errors.New("a stranger was signalled"), err)
 		}

@@ -11,9 +11,10 @@ import (
 // ErrRefused says that a number was not one that may ever be signalled.
 var ErrRefused = errors.New("refused: not a process that may be signalled")
 
-// Signal sends a signal to exactly that process, whoever's child it is. ErrGone if it has ended or
-// its number belongs to another one; unix.EPERM if it may not be signalled by this user.
-func Signal(id Identity, sig unix.Signal) error {
+// Signal sends a signal to exactly that process, whoever's child it is, and those that are to follow it at
+// once, as long as it hears them. ErrGone if it has ended or its number belongs to another one;
+// unix.EPERM if it may not be signalled by this user.
+func Signal(id Identity, sig unix.Signal, following ...unix.Signal) error {
 	if err := sendable(id.PID); err != nil {
 		return err
 	}
@@ -22,7 +23,7 @@ func Signal(id Identity, sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(id.PID, 0)
 	switch {
 	case err == unix.ENOSYS: // before Linux 5.3: the window between look and signal stays open
-		return signalNumber(id, sig)
+		return signalNumber(id, sig, following)
 	case err == unix.ESRCH || err == unix.EINVAL:
 		return ErrGone
 	case err != nil:
@@ -35,14 +36,23 @@ func Signal(id Identity, sig unix.Signal) error {
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
 		return gone(err)
 	}
+	for _, sig := range following {
+		unix.PidfdSendSignal(fd, sig, nil, 0)
+	}
 	return nil
 }
 
-func signalNumber(id Identity, sig unix.Signal) error {
+func signalNumber(id Identity, sig unix.Signal, following []unix.Signal) error {
 	if !Is(id) {
 		return ErrGone
 	}
-	return gone(unix.Kill(id.PID, sig))
+	err := gone(unix.Kill(id.PID, sig))
+	for _, sig := range following {
+		if err == nil && Is(id) {
+			unix.Kill(id.PID, sig)
+		}
+	}
+	return err
 }
 
 // sendable refuses what kill(2) would take for a group, everybody, init, or ourselves.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,10 +50,10 @@ func readChildren(pids []int, task string) []int {
 
 // haveChildrenFile reports whether the kernel was built with CONFIG_PROC_CHILDREN, as all general
 // distributions' are.
-func haveChildrenFile() bool {
+var haveChildrenFile = sync.OnceValue(func() bool {
 	pid := strconv.Itoa(os.Getpid())
 	return unix.Access("/proc/"+pid+"/task/"+pid+"/children", unix.F_OK) == nil
-}
+})
 
 // childrenByParent looks through all processes: slower, and can miss one that forks meanwhile.
 func childrenByParent(pid int) []int {

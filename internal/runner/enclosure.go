@@ -22,7 +22,7 @@ type tree interface {
 	settle(ended func(boundary.Exit)) (empty, proven bool)
 	// walk visits what is surely the run's, parents before their children.
 	walk(visit func(boundary.Stat) (descend bool))
-	signal(id boundary.Identity, sig unix.Signal) error
+	signal(id boundary.Identity, sig unix.Signal, following ...unix.Signal) error
 	// kill sends KILL to what walk visits, and tells of each that was living: before where it can be, and after.
 	kill(before func(boundary.Stat), after func(struck))
 	// doubts are living processes that may be the run's, and why they are not signalled.
@@ -54,35 +54,25 @@ func (e *enclosure) settle(ended func(boundary.Exit)) (empty, proven bool) {
 
 // walk lists the cgroup first: what somebody in it starts in answer to a signal is not met by that.
 func (e *enclosure) walk(visit func(boundary.Stat) bool) {
-	listed := e.listed()
-	if len(listed) == 0 {
-		e.tree.walk(visit)
-		return
-	}
-	seen := map[boundary.Identity]bool{}
+	others := e.numbers()
 	e.tree.walk(func(s boundary.Stat) bool {
-		seen[s.Identity] = true
+		delete(others, s.PID)
 		return visit(s)
 	})
-	for _, s := range listed {
-		if !seen[s.Identity] {
-			visit(s)
-		}
+	for _, s := range e.among(others) {
+		visit(s)
 	}
 }
 
 // kill is of both as well.
 func (e *enclosure) kill(before func(boundary.Stat), after func(struck)) {
-	listed := e.listed()
-	seen := map[boundary.Identity]bool{}
+	others := e.numbers()
 	e.tree.kill(before, func(s struck) {
-		seen[s.Identity] = true
+		delete(others, s.PID)
 		after(s)
 	})
-	for _, s := range listed {
-		if !seen[s.Identity] {
-			killOne(e.tree, s, before, after)
-		}
+	for _, s := range e.among(others) {
+		killOne(e.tree, s, before, after)
 	}
 }
 
@@ -101,19 +91,28 @@ func killOne(t tree, s boundary.Stat, before func(boundary.Stat), after func(str
 	after(struck{s, t.signal(s.Identity, unix.SIGKILL)})
 }
 
-// listed are those in the cgroup. Who cannot be listed keeps it populated.
-func (e *enclosure) listed() []boundary.Stat {
+// numbers are of those in the cgroup. Who cannot be listed keeps it populated.
+func (e *enclosure) numbers() map[int]bool {
 	if e.group == nil {
 		return nil
 	}
-	procs, _, _ := e.group.Procs()
+	numbers, _ := e.group.Numbers()
+	return numbers
+}
+
+// among are those of the numbers whom the tree did not show.
+func (e *enclosure) among(numbers map[int]bool) []boundary.Stat {
+	if len(numbers) == 0 {
+		return nil
+	}
+	procs, _, _ := e.group.Among(numbers)
 	return procs
 }
 
 // strike kills the cgroup as one, which misses nobody who forks meanwhile, and returns whom it met. Not
 // done: there is none, or nobody in it.
 func (e *enclosure) strike() (met []boundary.Stat, done bool) {
-	met = e.listed()
+	met = e.among(e.numbers())
 	return met, len(met) > 0 && e.group.Kill() == nil
 }
 

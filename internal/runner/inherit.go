@@ -484,8 +484,8 @@ func (t *inherited) kill(_ func(boundary.Stat), met func(struck)) {
 	}
 }
 
-func (t *inherited) signal(id boundary.Identity, sig unix.Signal) error {
-	return t.k.reaper.Signal(id, sig)
+func (t *inherited) signal(id boundary.Identity, sig unix.Signal, following ...unix.Signal) error {
+	return t.k.reaper.Signal(id, sig, following...)
 }
 
 func (t *inherited) doubts() []longstop.Process {

@@ -463,8 +463,8 @@ func (t *ownTree) walk(visit func(boundary.Stat) bool) {
 	boundary.Walk(os.Getpid(), pids(t.reaper.Children()), visit)
 }
 
-func (t *ownTree) signal(id boundary.Identity, sig unix.Signal) error {
-	return t.reaper.Signal(id, sig)
+func (t *ownTree) signal(id boundary.Identity, sig unix.Signal, following ...unix.Signal) error {
+	return t.reaper.Signal(id, sig, following...)
 }
 
 func (t *ownTree) kill(before func(boundary.Stat), after func(struck)) { killEach(t, before, after) }

@@ -45,7 +45,7 @@ func cancelReleased(ctx context.Context, raw []byte, rec longstop.Record, reques
 		grace = time.Duration(request.GraceMS) * time.Millisecond
 	}
 	free := released{rec}
-	free.signal(unix.SIGTERM)
+	free.signal(unix.SIGTERM, unix.SIGCONT)
 	killAt := boundary.BootNow().Add(grace)
 	wait := boundary.BootNow().Add(max(grace+surviving, time.Duration(request.WaitMS)*time.Millisecond))
 	failures := map[boundary.Identity]error{}
@@ -106,13 +106,10 @@ func (r released) living(failures map[boundary.Identity]error) (all []longstop.P
 	return all
 }
 
-func (r released) signal(sig unix.Signal) map[boundary.Identity]error {
+func (r released) signal(sig unix.Signal, following ...unix.Signal) map[boundary.Identity]error {
 	results := map[boundary.Identity]error{}
 	r.walk(func(s boundary.Stat) {
-		results[s.Identity] = boundary.Signal(s.Identity, sig)
-		if sig == unix.SIGTERM {
-			boundary.Signal(s.Identity, unix.SIGCONT)
-		}
+		results[s.Identity] = boundary.Signal(s.Identity, sig, following...)
 	})
 	return results
 }

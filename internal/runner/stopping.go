@@ -114,9 +114,8 @@ func (c *custody) term() {
 			c.write(false)
 			fault.At("cancel.terming")
 		}
-		if err := c.within.signal(p.Identity, unix.SIGTERM); err == nil {
+		if err := c.within.signal(p.Identity, unix.SIGTERM, unix.SIGCONT); err == nil {
 			n++
-			c.within.signal(p.Identity, unix.SIGCONT)
 		} else if !errors.Is(err, boundary.ErrGone) {
 			s.met[p.Identity] = err
 		}

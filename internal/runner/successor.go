@@ -301,8 +301,8 @@ func (t *identified) walk(visit func(boundary.Stat) bool) {
 	}
 }
 
-func (t *identified) signal(id boundary.Identity, sig unix.Signal) error {
-	return boundary.Signal(id, sig)
+func (t *identified) signal(id boundary.Identity, sig unix.Signal, following ...unix.Signal) error {
+	return boundary.Signal(id, sig, following...)
 }
 
 func (t *identified) kill(before func(boundary.Stat), after func(struck)) { killEach(t, before, after) }
