@@ -132,7 +132,8 @@ func TestReleasedOutputIsFollowed(t *testing.T) {
 	}
 }
 
-// C074: what a run that goes on has written can be read, and when it wrote last.
+// C074: what a run that goes on has written can be read, and when it wrote last; of one that keeps it to itself
+// nothing can, and that is said. With a terminal it does not.
 func TestC074LastOutputOfARunThatGoesOn(t *testing.T) {
 	t.Parallel()
 	h, g := rig.Up(t, "h1"), newGateway(t)
@@ -151,4 +152,23 @@ func TestC074LastOutputOfARunThatGoesOn(t *testing.T) {
 		t.Errorf("%s", stamped)
 	}
 	g.must(t, "cancel", string(id))
+
+	const buffers = `import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+print("important"); open("/tmp/" + os.environ["LONGSTOP_RUN_ID"], "w"); time.sleep(60)`
+	for _, flags := range [][]string{nil, {"--pty"}} {
+		id := g.launch(t, append(flags, h.Name, "--", "python3", "-c", buffers)...)
+		eventually(t, time.Minute, "its print", func() bool { return h.Exists(t, "/tmp/"+string(g.show(t, id).RunID)) })
+		if flags == nil {
+			if logs := g.must(t, "logs", string(id)); logs.stdout != "" || !strings.Contains(logs.stderr, "has written nothing to stdout yet") {
+				t.Errorf("kept to itself: %s", logs)
+			}
+		} else {
+			eventually(t, time.Minute, "its line", func() bool { return g.must(t, "logs", string(id)).stdout == "important\r\n" })
+		}
+		g.must(t, "cancel", string(id)) // TERM comes first, and has it write what it kept
+		if logs := g.must(t, "logs", string(id)); !strings.HasPrefix(logs.stdout, "important") {
+			t.Errorf("after TERM: %s", logs)
+		}
+	}
 }
