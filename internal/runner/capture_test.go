@@ -121,6 +121,46 @@ func TestOutputIsWholeAtTheEnd(t *testing.T) {
 	}
 }
 
+// C077: what the work cuts or replaces is not what is kept: a pipe cannot be cut, and offsets only rise. Who reads
+// from an offset goes on there.
+func TestC077NothingIsCutUnderAFollower(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	sub := l.script("for i in 1 2 3; do echo line$i; done; : > /proc/self/fd/1; : >/dev/stdout; echo short; while ! [ -e go ]; do sleep 0.02; done; echo last; exec >elsewhere; echo other")
+	l.submit(sub)
+	eventually(t, "the first lines", func() bool { return l.stdout(sub.RunID) == "line1\nline2\nline3\nshort\n" }, func() string { return l.stdout(sub.RunID) })
+	l.touch("go")
+	rec := l.final(sub.RunID)
+	if !exited(rec, 0) || rec.Output.StdoutBytes != 29 || rec.Output.DroppedBytes != 0 || rec.Output.Stream != longstop.StreamComplete {
+		t.Errorf("%s", show(rec))
+	}
+	if r := l.read(sub.RunID, "stdout", 24); r.data.String() != "last\n" || r.offset != 29 || !r.end || len(r.dropped) > 0 {
+		t.Errorf("read on to %d: %q without %v", r.offset, r.data.String(), r.dropped)
+	}
+	if got := l.has("elsewhere", 1); got[0] != "other" {
+		t.Errorf("what went elsewhere: %q", got)
+	}
+}
+
+// C077: with release the work has its files itself. What is cut off them after the run's end is named as missing.
+func TestC077ReleasedOutputIsCut(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	sub := l.request(longstop.Request{Leftover: longstop.LeftoverRelease,
+		Script: "echo line1; echo line2; echo line3; (while ! [ -e go ]; do sleep 0.02; done; : >/proc/self/fd/1; echo late; echo > cut) & exit 0"})
+	l.submit(sub)
+	if rec := l.final(sub.RunID); rec.Output.StdoutAtEnd != 18 {
+		t.Fatalf("%s", show(rec))
+	}
+	l.touch("go")
+	l.has("cut", 1)
+	eventually(t, "the end of all", func() bool { return len(releasedAlive(l.record(sub.RunID))) == 0 })
+	r := l.read(sub.RunID, "stdout", 0)
+	if len(r.dropped) != 1 || r.dropped[0] != (longstop.Dropped{From: 5, To: 18, Reason: "missing"}) || r.data.String() != "late\n" {
+		t.Errorf("read to %d: %q without %v", r.offset, r.data.String(), r.dropped)
+	}
+}
+
 // A full disk loses output, and says so; neither the work nor its result is held up.
 func TestC121FullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
