@@ -61,13 +61,9 @@ func lockFile(dir *os.File, name string, flags int) (*Lock, error) {
 		if err != nil {
 			return nil, err
 		}
-		whole := unix.Flock_t{Type: unix.F_WRLCK, Whence: unix.SEEK_SET}
-		if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &whole); err != nil {
+		if err := lock(file); err != nil {
 			file.Close()
-			if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
-				return nil, ErrHeld
-			}
-			return nil, noLock(file.Name(), err)
+			return nil, err
 		}
 		// Whoever locks an inode that no longer has the name locks nothing: take the one that has.
 		if sameName(file) {
@@ -75,6 +71,18 @@ func lockFile(dir *os.File, name string, flags int) (*Lock, error) {
 		}
 		file.Close()
 	}
+}
+
+func lock(file *os.File) error {
+	whole := unix.Flock_t{Type: unix.F_WRLCK, Whence: unix.SEEK_SET}
+	err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &whole)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EACCES):
+		return ErrHeld
+	}
+	return noLock(file.Name(), err)
 }
 
 func lockHeld(dir *os.File, name string) (bool, error) {

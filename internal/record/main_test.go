@@ -23,6 +23,8 @@ func TestMain(m *testing.M) {
 		os.Exit(helpClaim(os.Args[1], os.Args[2]))
 	case "hold":
 		os.Exit(helpHold(os.Args[1], longstop.RunID(os.Args[2])))
+	case "no locks":
+		os.Exit(helpNoLocks(os.Args[1]))
 	}
 	os.Exit(3)
 }

@@ -87,20 +87,29 @@ func (f *Folder) sweepRun(name string, now time.Time) {
 // roomForRuns is about what a few runs need before they have written anything.
 const roomForRuns = 512 << 10
 
-// Short reports whether there may be no room for another run, by trying: what a quota leaves, nothing
-// tells.
-func (f *Folder) Short() bool {
+// Short reports whether there may be no room for another run.
+func (f *Folder) Short() bool { return f.Room() != nil }
+
+// Room is why there may be no room for another run, nil where there is. It tries: what a quota leaves,
+// whether a disk has turned read-only or a file system has locks, nothing tells.
+func (f *Folder) Room() error {
 	var fs unix.Statfs_t
 	if unix.Fstatfs(int(f.spool.Fd()), &fs) == nil && fs.Files > 0 && fs.Ffree < 32 {
-		return true
+		return writeError(f.spool.Name(), unix.ENOSPC)
 	}
 	name := goneName + randomName() // swept if we die here
 	file, err := openAt(f.spool, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
-		return true
+		return writeError(f.spool.Name(), err)
 	}
 	defer file.Close()
 	defer unlink(f.spool, name)
+	if err := lock(file); err != nil {
+		return err
+	}
 	_, err = retry(func() (int, error) { return 0, unix.Fallocate(int(file.Fd()), 0, 0, roomForRuns) })
-	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return writeError(f.spool.Name(), err)
+	}
+	return nil
 }

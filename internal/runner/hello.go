@@ -56,6 +56,11 @@ func hello(_ context.Context, s *session, request wire.HelloRequest) (wire.Hello
 		Allowed: s.host.permit.allowed(),
 	}
 	describeLogin(&answer)
+	if s.host.permit.admit(wire.VerbSubmit) == nil {
+		if err := folder.Room(); err != nil {
+			answer.Notes = append(answer.Notes, "no run can be started: "+told(err).Message)
+		}
+	}
 	return answer, nil
 }
 
@@ -130,6 +135,7 @@ var fileSystems = map[int64]string{
 	unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs", unix.TMPFS_MAGIC: "tmpfs",
 	unix.NFS_SUPER_MAGIC: "nfs", unix.OVERLAYFS_SUPER_MAGIC: "overlayfs", unix.F2FS_SUPER_MAGIC: "f2fs", 0x2fc12fc1: "zfs",
 	unix.FUSE_SUPER_MAGIC: "fuse", unix.CIFS_SUPER_MAGIC: "cifs", unix.SMB2_SUPER_MAGIC: "smb2", unix.RAMFS_MAGIC: "ramfs",
+	0x7461636f: "ocfs2", 0x01161970: "gfs2", 0x47504653: "gpfs", 0x19830326: "beegfs", unix.AFS_SUPER_MAGIC: "afs",
 	unix.CEPH_SUPER_MAGIC: "ceph", 0x0bd00bd0: "lustre", unix.V9FS_MAGIC: "9p", unix.MSDOS_SUPER_MAGIC: "vfat",
 }
 
@@ -146,7 +152,7 @@ func fileSystem(fd int) string {
 
 func isNetworkFS(name string) bool {
 	switch name {
-	case "nfs", "cifs", "smb2", "ceph", "lustre", "9p":
+	case "nfs", "cifs", "smb2", "ceph", "lustre", "9p", "ocfs2", "gfs2", "gpfs", "beegfs", "afs", "fuse": // of fuse nothing else is known
 		return true
 	}
 	return false

@@ -79,6 +79,10 @@ func TestC121AQuotaLosesNoResult(t *testing.T) {
 		t.Errorf("a new run: %v", err)
 	}
 
+	s.must(wire.VerbHello, wire.HelloRequest{}, &hello)
+	if notes := strings.Join(hello.Notes, "\n"); !strings.Contains(notes, "no run can be started: ") || !strings.Contains(notes, "quota are used up") {
+		t.Errorf("hello says: %s", notes)
+	}
 	fills, _ := filepath.Glob(l.f.Path("fill*"))
 	for _, name := range fills {
 		os.Remove(name)

@@ -108,7 +108,9 @@ func TestUpgradeUnderRunningWork(t *testing.T) {
 	}
 
 	// The old keeper goes with its last run; the new one's runs are none of its business.
-	eventually(t, 20*time.Second, "the old keeper's end", func() bool { return h.Sh(t, "kill -0 "+strconv.Itoa(keeper.PID)+" 2>/dev/null && echo there || :") == "" })
+	eventually(t, 20*time.Second, "the old keeper's end", func() bool {
+		return h.Sh(t, "kill -0 "+strconv.Itoa(keeper.PID)+" 2>/dev/null && echo there || :") == ""
+	})
 	if a := g.show(t, fresh); !alive(a) {
 		t.Errorf("the new run:\n%s", pretty(a))
 	}
