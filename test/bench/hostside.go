@@ -215,7 +215,7 @@ func idlePSS(ctx context.Context, p party) (mean float64, err error) {
 			err = errors.Join(err, w.stop(), finish(w, nil))
 		}
 	}
-	return (sum - before) / runs, err
+	return max(0, sum-before) / runs, err
 }
 
 // pssSum is the memory of all processes with such a command line, in MB.

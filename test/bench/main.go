@@ -1,6 +1,7 @@
 // Command bench measures Longstop beside its peers, in one run, and prints ratios: absolute times
-// belong to a machine, ratios to the product. It uses an SSH server on loopback, a gateway and a
-// home of its own, and the binaries that `make build` leaves in bin.
+// belong to a machine, ratios to the product. What a client sees is measured over an SSH server on
+// loopback, with a gateway and a home of its own; what happens on a host, on one that is made for it
+// (test/rig). It uses the binaries that `make build` leaves in bin.
 package main
 
 import (
@@ -47,7 +48,7 @@ func main() {
 	flag.StringVar(&o.faults, "faults", "bin/faults", "the same with fault hooks compiled in, for slow flushes; empty: leave that part out")
 	flag.StringVar(&o.only, "only", "", "take one measure alone: latency, throughput, output, flushes or host, or of the host's host/launch, life, end, memory, cancel, flushes, finished or output")
 	flag.IntVar(&o.rounds, "n", 60, "rounds of each latency measure; the medians are compared")
-	flag.IntVar(&o.finished, "finished", 2000, "finished runs in the folder that is compared with an empty one (docs/benchmarks.md: 100000)")
+	flag.IntVar(&o.finished, "finished", 20000, "finished runs in the folder that is compared with an empty one (docs/benchmarks.md: 100000)")
 	flag.IntVar(&o.megabytes, "output", 2048, "MiB of output that are moved on the host")
 	flag.BoolVar(&o.inside, "inside", false, "used by itself: measure on this host, a rig's")
 	flag.Parse()
