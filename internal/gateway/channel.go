@@ -272,6 +272,11 @@ func (c *channel) request(ctx context.Context, nonce string, verb wire.Verb, bod
 	if err := c.send(nonce, verb == wire.VerbWatch, frame, answered); err != nil {
 		return reply{}, err
 	}
+	return c.await(ctx, verb, answered, within)
+}
+
+// await waits for the answer to a request that was sent.
+func (c *channel) await(ctx context.Context, verb wire.Verb, answered <-chan reply, within time.Duration) (reply, error) {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
@@ -294,19 +299,93 @@ func (c *channel) request(ctx context.Context, nonce string, verb wire.Verb, bod
 	}
 }
 
-// send writes one frame whole, or the channel is dead.
-func (c *channel) send(nonce string, watch bool, body []byte, answered chan<- reply) error {
+// begun is a request that is on its way but for its last line, without which the host does not have it.
+// While it is, nobody else writes on the channel.
+type begun struct {
+	c     *channel
+	nonce string
+	limit *time.Timer // stopped by whoever ends the request
+}
+
+// begunAtMost is how long a request may be left without its last line, while others wait to write.
+const begunAtMost = 50 * time.Millisecond
+
+// maxBegun bounds what is written so, in bytes: what takes long to write would keep the intent waiting.
+const maxBegun = 32 << 10
+
+// begin writes a request but for its last line: it travels while what must be durable before it is made so.
+// Nil if there is no doing that now, or nothing to be gained: others write, or the channel ends.
+func (c *channel) begin(verb wire.Verb, body any, within time.Duration) *begun {
+	b := &begun{c: c, nonce: wire.NewNonce()}
+	frame, err := encodeRequest(b.nonce, verb, c.to, body, within)
+	if err != nil || len(frame) > maxBegun || !c.live() || !c.writing.TryLock() {
+		return nil
+	}
+	err = c.session.Stdin().SetWriteDeadline(time.Now().Add(writeWithin))
+	if err == nil {
+		err = wire.BeginFrame(c.session.Stdin(), b.nonce, frame)
+	}
+	if err != nil {
+		c.writing.Unlock()
+		c.brokeOff(err)
+		return nil
+	}
+	b.limit = time.AfterFunc(begunAtMost, func() { b.end(false) })
+	return b
+}
+
+// withdraw takes the request back: the host never had it.
+func (b *begun) withdraw() {
+	if b != nil && b.limit.Stop() {
+		b.end(false)
+	}
+}
+
+// complete lets the host have the request, and returns where its answer comes. Nil if the request was
+// not sent: it was withdrawn meanwhile, or the channel ended.
+func (b *begun) complete() (answered <-chan reply) {
+	if b == nil || !b.limit.Stop() {
+		return nil
+	}
+	waiter := make(chan reply, 1)
+	if err := b.c.expect(b.nonce, false, waiter); err != nil {
+		b.end(false)
+		return nil
+	}
+	b.end(true)
+	return waiter
+}
+
+func (b *begun) end(stands bool) {
+	err := b.c.session.Stdin().SetWriteDeadline(time.Now().Add(writeWithin))
+	if err == nil {
+		err = wire.EndFrame(b.c.session.Stdin(), b.nonce, stands)
+	}
+	b.c.writing.Unlock()
+	if err != nil {
+		b.c.brokeOff(err)
+	}
+}
+
+// expect enters a request of which an answer is to come.
+func (c *channel) expect(nonce string, watch bool, answered chan<- reply) error {
 	if err := c.ledger.Expect(nonce, watch); err != nil {
 		return &unanswered{Err: err}
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.err != nil {
-		defer c.mu.Unlock()
 		return &unanswered{Err: c.err}
 	}
 	c.waiting[nonce] = answered
-	c.mu.Unlock()
+	return nil
+}
 
+// send writes one frame whole, or the channel is dead.
+func (c *channel) send(nonce string, watch bool, body []byte, answered chan<- reply) error {
+	if err := c.expect(nonce, watch, answered); err != nil {
+		return err
+	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	select {

@@ -119,6 +119,8 @@ type launching struct {
 	secret []byte
 	warm   *channel // live when the action was made: then the intent was journalled with it
 	submit wire.Submit
+
+	answered <-chan reply // of a submit that was sent as soon as the intent was durable
 }
 
 // over reports whether Run has nothing to wait for any more.
@@ -142,7 +144,8 @@ func (l *launching) isDone() bool {
 }
 
 // enter makes the action, or finds the one that its key already has. Where a channel is up, the
-// intent to launch is journalled in the same transaction: one flush before the bytes go.
+// intent to launch is journalled in the same transaction. The submit travels meanwhile but for its
+// last line, which goes when the intent is durable: before, the host does not have it.
 func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.Action, bool, error) {
 	now := l.g.now()
 	a := longstop.Action{
@@ -169,14 +172,20 @@ func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.
 		}
 	}
 	l.h.hold(a, l.secret, l.last) // before it is durable: the reconciler leaves a held launch alone
+	var ahead *begun
+	if l.warm != nil && !a.Request.OwnChannel {
+		ahead = l.warm.begin(wire.VerbSubmit, l.submit, submitWithin)
+	}
 	existing, err := l.put(ctx, &d)
 	if err != nil || existing != nil {
+		ahead.withdraw()
 		l.h.forget(a.ID)
 		if existing == nil {
 			return a, false, err
 		}
 		return *existing, true, nil
 	}
+	l.answered = ahead.complete()
 	l.g.publish(d.Action)
 	return d.Action, false, nil
 }

@@ -12,7 +12,9 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/gateway"
+	"github.com/longstop/longstop/internal/journal"
 	"github.com/longstop/longstop/internal/sshlink/sshtest"
+	"github.com/longstop/longstop/internal/store/sqlite"
 	"github.com/longstop/longstop/internal/wire"
 )
 
@@ -294,5 +296,55 @@ func TestUsage(t *testing.T) {
 	}
 	if list, err := b.Actions(t.Context(), gateway.ActionFilter{All: true}); err != nil || len(list) != 0 {
 		t.Errorf("actions %v, %v", list, err)
+	}
+}
+
+// TestLaw4SubmitIsWholeWhenItsIntentIsDurable: the submit travels while the intent is written, but the
+// host does not have it before: its last line goes when the intent is in the store.
+func TestLaw4SubmitIsWholeWhenItsIntentIsDurable(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	b.run(script("true")) // the channel is up
+	intended := 0
+	b.tap.set(func(verb wire.Verb) fate {
+		if verb == wire.VerbSubmit {
+			entries, err := b.store.Entries(context.Background(), sqlite.EntryFilter{Limit: 1000})
+			if err != nil {
+				t.Error(err)
+			}
+			for _, e := range entries {
+				if e.Kind == journal.LaunchIntended {
+					intended++
+				}
+			}
+		}
+		return pass
+	})
+	b.run(script("true"))
+	b.tap.set(nil)
+	if begun := b.tap.begun.Load(); intended != 2 || begun == 0 {
+		t.Errorf("%d intents were in the store when the second submit was whole; %d submits were begun before", intended, begun)
+	}
+}
+
+// A submit that is not to be after all, for its key has a run, is withdrawn: the host never had it, and
+// the channel carries on.
+func TestSubmitIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	req, ran := counting(t)
+	req.Key = "nightly"
+	first := b.wait(b.run(req).ID)
+	again, err := b.Run(t.Context(), req, operator, gateway.Told{})
+	if err != nil || again.ID != first.ID || ran() != 1 {
+		t.Errorf("%v: %s, not %s; it ran %d times", err, again.ID, first.ID, ran())
+	}
+	req.Key = ""
+	b.wait(b.run(req).ID)
+	b.tap.mu.Lock()
+	dials := b.tap.dials
+	b.tap.mu.Unlock()
+	if submits := b.tap.count(wire.VerbSubmit); submits != 2 || dials != 1 || ran() != 2 {
+		t.Errorf("%d submits over %d connections, it ran %d times: want 2, 1, 2", submits, dials, ran())
 	}
 }

@@ -99,7 +99,13 @@ func (l *launching) carry(ch *channel) carried {
 		return l.carryAside()
 	}
 	c.ssh.State = longstop.SSHCarried
-	if c.reply, c.err = ch.ask(l.h.ctx, wire.VerbSubmit, l.submit, submitWithin); c.err == nil {
+	if sent := l.answered; sent != nil {
+		l.answered = nil
+		c.reply, c.err = ch.await(l.h.ctx, wire.VerbSubmit, sent, submitWithin)
+	} else {
+		c.reply, c.err = ch.ask(l.h.ctx, wire.VerbSubmit, l.submit, submitWithin)
+	}
+	if c.err == nil {
 		return c
 	}
 	switch {

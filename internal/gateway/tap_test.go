@@ -36,7 +36,8 @@ type tap struct {
 	dials  int
 	refuse error // of every dial, where set
 
-	pace atomic.Int64 // where above 0, channels give a KiB at a time, each after so many nanoseconds
+	begun atomic.Int64 // frames that were written but for their last line, at first
+	pace  atomic.Int64 // where above 0, channels give a KiB at a time, each after so many nanoseconds
 }
 
 func (t *tap) set(decide func(verb wire.Verb) fate) {
@@ -129,6 +130,8 @@ type tappedChannel struct {
 	lie  atomic.Bool  // what comes is replaced
 	half atomic.Bool  // of what comes next only the first word does
 	over atomic.Bool  // nothing comes any more
+
+	begun []byte // of a request, by the one who writes
 }
 
 func (c *tappedChannel) Stdin() sshlink.Stdin { return &tappedIn{c.Channel.Stdin(), c} }
@@ -139,8 +142,27 @@ type tappedIn struct {
 	c *tappedChannel
 }
 
-// Write sees whole requests: a frame, or a verb's own JSON.
+// Write decides about whole requests: a frame, or a verb's own JSON. A frame that was begun is kept
+// until it has its last line.
 func (in *tappedIn) Write(b []byte) (int, error) {
+	n := len(b)
+	if bytes.HasPrefix(b, []byte("LONGSTOP/1 ")) && !bytes.Contains(b, []byte("\nEND ")) {
+		in.c.begun = bytes.Clone(b)
+		in.c.link.tap.begun.Add(1)
+		return n, nil
+	}
+	if in.c.begun != nil {
+		b, in.c.begun = append(in.c.begun, b...), nil
+		if bytes.Contains(b, []byte("\nNOT ")) {
+			_, err := in.Stdin.Write(b)
+			return n, err
+		}
+	}
+	_, err := in.decide(b)
+	return n, err
+}
+
+func (in *tappedIn) decide(b []byte) (int, error) {
 	from, to := bytes.IndexByte(b, '{'), bytes.LastIndexByte(b, '}')
 	var req wire.Request
 	if from < 0 || json.Unmarshal(b[from:to+1], &req) != nil || req.Verb == "" {

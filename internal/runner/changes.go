@@ -16,6 +16,8 @@ import (
 // since some file systems, and splice(2) on kernels before 6.6, change files without a word. Where
 // there is no instance to be had, looking is all there is.
 type changes struct {
+	answering *answering // what is not to be told twice; nil: nobody is told of runs
+
 	mu      sync.Mutex
 	tried   bool
 	file    *os.File // nil: no instance

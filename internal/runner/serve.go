@@ -35,11 +35,12 @@ const goodbye = 5 * time.Second
 // serve carries every verb over one channel until in ends. Runs are not touched by its end.
 func serve(host *host, in io.Reader, stdout io.Writer) int {
 	s := &server{host: host, changes: newChanges(), stdout: stdout, slots: make(chan struct{}, maxInHand)}
+	s.changes.answering = newAnswering()
 	defer s.changes.close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var inHand sync.WaitGroup
-	err := s.read(ctx, wire.NewReader(in, wire.Options{MaxNoise: -1}), &inHand)
+	err := s.read(ctx, wire.NewReader(in, wire.Options{MaxNoise: -1, Withdrawals: true}), &inHand)
 	cancel()
 	done := make(chan struct{})
 	go func() { inHand.Wait(); close(done) }()
@@ -88,6 +89,9 @@ func (s *server) take(ctx context.Context, nonce string, body []byte, room bool)
 		s.send(s.host.respond(ctx, request, s.changes, nil))
 	default: // what was asked before the channel ended is done, a cancellation above all
 		s.send(s.host.respond(context.WithoutCancel(ctx), request, s.changes, nil))
+		if request.Verb == wire.VerbSubmit {
+			s.changes.answering.sent(nonce)
+		}
 	}
 }
 
@@ -101,17 +105,15 @@ func (s *server) send(answer wire.Answer) error {
 // decodeRequest reads a frame's request strictly, except that one of another protocol version is
 // told so whatever else is in it.
 func decodeRequest(nonce string, body []byte) (wire.Request, error) {
-	var version struct {
-		Protocol int `json:"protocol"`
+	request, err := wire.DecodeRequest(nonce, body)
+	if err == nil {
+		return request, checkProtocol(request)
 	}
-	if err := wire.Tolerant(body, &version); err == nil {
-		if err := checkProtocol(wire.Request{Protocol: version.Protocol}); err != nil {
+	var version wire.Request
+	if wire.Tolerant(body, &version) == nil {
+		if err := checkProtocol(version); err != nil {
 			return wire.Request{}, err
 		}
 	}
-	request, err := wire.DecodeRequest(nonce, body)
-	if err != nil {
-		return wire.Request{}, &longstop.Error{Code: longstop.CodeUsage, Message: "the request cannot be read", Err: err}
-	}
-	return request, nil
+	return wire.Request{}, &longstop.Error{Code: longstop.CodeUsage, Message: "the request cannot be read", Err: err}
 }

@@ -68,7 +68,8 @@ func TestServeARunFromSubmitToEnd(t *testing.T) {
 	}
 }
 
-// A watch begins with all that is unresolved, and misses no end, however many there are at once.
+// A watch begins with all that is unresolved, and misses no end, however many there are at once:
+// each is in its submit's answer, or pushed.
 func TestWatchMissesNoEnd(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -87,20 +88,80 @@ func TestWatchMissesNoEnd(t *testing.T) {
 		codes[sub.RunID] = i
 		answers = append(answers, c.send(s.ask(wire.VerbSubmit, sub)))
 	}
+	tell := func(id longstop.RunID, record []byte) {
+		rec := s.verify(id, record)
+		if rec.State.Final() {
+			if code, expected := codes[id]; expected && !exited(rec, code) {
+				t.Errorf("told: %s", record)
+			}
+			delete(codes, id)
+		}
+	}
 	for _, answer := range answers {
-		if a := next(t, answer, "a submit's answer"); a.Error != nil {
+		a := next(t, answer, "a submit's answer")
+		var said wire.SubmitAnswer
+		if a.Error != nil || wire.Strict(a.Body, &said) != nil {
 			t.Fatal(a.Error)
 		}
+		var rec longstop.Record
+		wire.Tolerant(said.Record, &rec)
+		tell(rec.RunID, said.Record)
 	}
 	for len(codes) > 0 {
 		for _, run := range c.pushed(watch).Runs {
-			rec := s.verify(run.RunID, run.Record)
-			code, expected := codes[run.RunID]
-			if rec.State.Final() {
-				if !expected || !exited(rec, code) {
-					t.Errorf("pushed (expected: %v): %s", expected, run.Record)
-				}
-				delete(codes, run.RunID)
+			tell(run.RunID, run.Record)
+		}
+	}
+}
+
+// What a submit's answer is about to tell, or told, the channel's watch does not tell as well.
+func TestWatchLeavesRunsToTheirAnswers(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	sub := l.script("exit 7")
+	l.submit(sub)
+	l.final(sub.RunID)
+	run, err := l.f.Run(sub.RunID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	raw, _, err := run.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		answer  string // that was sent; empty: none was
+		waiting bool   // it may still come
+		told    bool   // by the watch
+	}{
+		"about to be answered": {waiting: true},
+		"answered":             {answer: string(raw)},
+		"answered before":      {answer: "an older record", told: true},
+		"answered too late":    {told: true},
+	} {
+		a := newAnswering()
+		a.watched(true)
+		a.begin("nonce", sub.RunID)
+		switch {
+		case c.answer != "":
+			a.say(sub.RunID, []byte(c.answer))
+			a.sent("nonce")
+			if names, _ := a.told.take(); !names[string(sub.RunID)] {
+				t.Errorf("%s: the watch is not told to look", name)
+			}
+		case !c.waiting:
+			a.runs[sub.RunID].until = time.Now()
+		}
+		w := &watcher{folder: l.f, answering: a, known: map[longstop.RunID]sight{}, ended: map[longstop.RunID]bool{}}
+		if _, told := w.read(sub.RunID, false); told != c.told {
+			t.Errorf("%s: told %v", name, told)
+		}
+		if c.waiting {
+			select {
+			case <-a.told.changed:
+			case <-time.After(10 * time.Second):
+				t.Errorf("%s: it is never looked at", name)
 			}
 		}
 	}
@@ -355,7 +416,7 @@ func TestWatchWithoutInotify(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	out, in := io.Pipe()
-	server := &server{host: newHost(permit{}), changes: &changes{tried: true}, stdout: in, slots: make(chan struct{}, 1)}
+	server := &server{host: newHost(permit{}), changes: &changes{tried: true, answering: newAnswering()}, stdout: in, slots: make(chan struct{}, 1)}
 	ctx := t.Context()
 	request := wire.Request{Protocol: wire.Protocol, Nonce: wire.NewNonce(), Verb: wire.VerbWatch, Host: identityOf(l.f), StateDir: l.f.Dir()}
 	go server.watch(ctx, request)

@@ -151,7 +151,14 @@ func checkProtocol(request wire.Request) error {
 }
 
 func submit(ctx context.Context, s *session, request wire.Submit) (wire.SubmitAnswer, error) {
-	return Submit(ctx, s.folder, request)
+	var told *answering
+	if s.changes != nil {
+		told = s.changes.answering
+	}
+	told.begin(s.request.Nonce, request.RunID)
+	answer, err := Submit(ctx, s.folder, request)
+	told.say(request.RunID, answer.Record)
+	return answer, err
 }
 
 func cancel(ctx context.Context, s *session, request wire.CancelRequest) (wire.CancelAnswer, error) {

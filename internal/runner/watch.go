@@ -36,9 +36,10 @@ const (
 // told only makes it look sooner. What it finds is each run's newest record; records in between may
 // be skipped, a final one is not, and is found once.
 type watcher struct {
-	folder *record.Folder
-	cursor string
-	known  map[longstop.RunID]sight // of runs that are not final, or of which released processes live
+	folder    *record.Folder
+	answering *answering
+	cursor    string
+	known     map[longstop.RunID]sight // of runs that are not final, or of which released processes live
 	// Final ones told since the last look at all, and since the one before: a change that they are
 	// named by may be told late.
 	ended, before map[longstop.RunID]bool
@@ -106,13 +107,18 @@ func (s *server) push(ctx context.Context, request wire.Request, folder *record.
 	if !records.told() || !index.told() {
 		pause = min(beat, pollEvery)
 	}
-	w := &watcher{folder: folder, known: map[longstop.RunID]sight{}, ended: map[longstop.RunID]bool{}}
+	answered := s.changes.answering.told
+	s.changes.answering.watched(true)
+	defer s.changes.answering.watched(false)
+	w := &watcher{folder: folder, answering: s.changes.answering, known: map[longstop.RunID]sight{}, ended: map[longstop.RunID]bool{}}
 	ensuring := make(chan struct{}, 1)
 	var number uint64
 	var lookedAtAll, pushed time.Time
 	var gathered <-chan time.Time // when the records that changed are looked at
 	for {
 		names, missed := index.take()
+		told, _ := answered.take()
+		maps.Copy(names, told)
 		if gathered == nil {
 			more, alsoMissed := records.take()
 			maps.Copy(names, more)
@@ -152,6 +158,7 @@ func (s *server) push(ctx context.Context, request wire.Request, folder *record.
 				gathered = time.After(gatherFor)
 			}
 		case <-index.changed:
+		case <-answered.changed:
 		case <-gathered:
 			gathered = nil
 		case <-timer.C:
@@ -215,10 +222,17 @@ func (w *watcher) look(names map[string]bool, all bool) ([]wire.RunStatus, error
 // read reads one run; ok if there is something new to tell. That a run is starting is told only if
 // it still is at the next look at all: the submit's answer is on its way.
 func (w *watcher) read(id longstop.RunID, all bool) (status wire.RunStatus, ok bool) {
+	if w.answering.quiet(id) {
+		return status, false
+	}
+	answered := w.answering.take(id)
 	if w.ended[id] || w.before[id] {
 		return status, false
 	}
 	before, known := w.known[id]
+	if !known {
+		before.record = answered
+	}
 	status, state := runStatus(w.folder, id)
 	now := sight{record: string(status.Record), orphaned: status.Orphaned, unit: unitWords(status.Unit), overAt: before.overAt}
 	for _, p := range status.Released {
@@ -238,7 +252,7 @@ func (w *watcher) read(id longstop.RunID, all bool) (status wire.RunStatus, ok b
 	case state.Final() && now.released == "":
 		delete(w.known, id)
 		w.ended[id] = true
-		return status, true
+		return status, known || before != now
 	case status.Error != nil && status.Error.Code == longstop.CodeNotFound && !known:
 		return status, false // accepted a moment ago: there is nothing to tell yet
 	case state == longstop.WorkloadStarting && !all:
@@ -247,5 +261,5 @@ func (w *watcher) read(id longstop.RunID, all bool) (status wire.RunStatus, ok b
 		now.code = status.Error.Code
 	}
 	w.known[id] = now
-	return status, !known || before != now
+	return status, before != now
 }

@@ -43,7 +43,7 @@ func AroundData(answer Answer, size int) (head, tail []byte, err error) {
 		return nil, nil, fmt.Errorf("write frame: %d bytes of data", size)
 	}
 	head = appendHeader(make([]byte, 0, maxHeader+len(message)), answer.Nonce, len(message), size)
-	return append(head, message...), appendTrailer(nil, answer.Nonce), nil
+	return append(head, message...), appendTrailer(nil, frameEnd, answer.Nonce), nil
 }
 
 // WriteRequest writes a request as one frame, as WriteAnswer does.
@@ -74,7 +74,7 @@ func writeMessage(w io.Writer, nonce string, message any, body []byte) error {
 	frame := make([]byte, 0, maxHeader+length+trailerLen)
 	frame = appendHeader(frame, nonce, length, 0)
 	frame = appendMessage(frame, envelope, body)
-	frame = appendTrailer(frame, nonce)
+	frame = appendTrailer(frame, frameEnd, nonce)
 	_, err = w.Write(frame)
 	return err
 }

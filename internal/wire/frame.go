@@ -13,10 +13,12 @@ import (
 //	LONGSTOP/1 <nonce> <length>+<size>\n<length bytes of JSON><size bytes>\nEND <nonce>\n
 //
 // with a nonce of 32 lower-case hexadecimal digits and decimal numbers without sign or leading zero.
-// The second form carries output: bytes as they are, which JSON would have to encode.
+// The second form carries output: bytes as they are, which JSON would have to encode. A request may
+// end in NOT in place of END: it is withdrawn, and as if it had never come (BeginFrame).
 const (
 	frameMagic  = "LONGSTOP/1 "
 	frameEnd    = "\nEND "
+	frameNot    = "\nNOT "
 	nonceLen    = 32
 	maxDigits   = 9 // of a length: MaxBody is below 10^9
 	maxHeader   = len(frameMagic) + nonceLen + 1 + maxDigits + 1 + maxDigits + 1
@@ -27,18 +29,44 @@ const (
 // WriteFrame writes one frame in a single Write call, so that frames of several goroutines under
 // one lock, or of a pipe's one writer, are never interleaved and a small one is never sent in parts.
 func WriteFrame(w io.Writer, nonce string, body []byte) error {
+	frame, err := frameHead(nonce, body)
+	if err == nil {
+		_, err = w.Write(appendTrailer(frame, frameEnd, nonce))
+	}
+	return err
+}
+
+// BeginFrame writes a frame but for its last line. To its reader it is nothing before EndFrame; no
+// other frame may be written meanwhile.
+func BeginFrame(w io.Writer, nonce string, body []byte) error {
+	frame, err := frameHead(nonce, body)
+	if err == nil {
+		_, err = w.Write(frame)
+	}
+	return err
+}
+
+// EndFrame writes the last line of a frame that was begun: it stands, or it is withdrawn.
+func EndFrame(w io.Writer, nonce string, stands bool) error {
+	end := frameEnd
+	if !stands {
+		end = frameNot
+	}
+	_, err := w.Write(appendTrailer(nil, end, nonce))
+	return err
+}
+
+// frameHead is a frame without its last line, with room for it.
+func frameHead(nonce string, body []byte) ([]byte, error) {
 	if !ValidNonce(nonce) {
-		return fmt.Errorf("write frame: nonce %q is not 32 hexadecimal digits", nonce)
+		return nil, fmt.Errorf("write frame: nonce %q is not 32 hexadecimal digits", nonce)
 	}
 	if len(body) == 0 || len(body) > limitOfBody {
-		return fmt.Errorf("write frame: a body of %d bytes", len(body))
+		return nil, fmt.Errorf("write frame: a body of %d bytes", len(body))
 	}
 	frame := make([]byte, 0, maxHeader+len(body)+trailerLen)
 	frame = appendHeader(frame, nonce, len(body), 0)
-	frame = append(frame, body...)
-	frame = appendTrailer(frame, nonce)
-	_, err := w.Write(frame)
-	return err
+	return append(frame, body...), nil
 }
 
 func appendHeader(b []byte, nonce string, length, size int) []byte {
@@ -50,8 +78,8 @@ func appendHeader(b []byte, nonce string, length, size int) []byte {
 	return append(b, '\n')
 }
 
-func appendTrailer(b []byte, nonce string) []byte {
-	return append(append(append(b, frameEnd...), nonce...), '\n')
+func appendTrailer(b []byte, end, nonce string) []byte {
+	return append(append(append(b, end...), nonce...), '\n')
 }
 
 // header is what a header line says.

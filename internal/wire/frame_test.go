@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -42,6 +43,32 @@ func TestWriteFrameIsOneWrite(t *testing.T) {
 	}
 	if len(w) != 1 {
 		t.Errorf("a refused frame was written: %q", w)
+	}
+}
+
+// A frame that is begun is nothing before its end; one that is withdrawn never was.
+func TestBegunFrames(t *testing.T) {
+	t.Parallel()
+	var w bytes.Buffer
+	for _, stands := range []bool{true, false, false, true} {
+		if err := errors.Join(wire.BeginFrame(&w, ours, []byte(`{"a":1}`)), wire.EndFrame(&w, ours, stands)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whole := w.String()
+	requests := wire.Options{MaxNoise: -1, Withdrawals: true}
+	got, _, err := read(whole, requests)
+	if want := []string{`01={"a":1}`, `01={"a":1}`}; err != io.EOF || !slices.Equal(got, want) {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if got, _, err := read(whole, wire.Options{MaxNoise: -1}); len(got) != 1 || !errors.As(err, new(*wire.BadFrame)) {
+		t.Errorf("where none may be withdrawn: read %q, %v", got, err)
+	}
+	one := frame(ours, `{"a":1}`)
+	for cut := 1; cut < len(one); cut++ {
+		if got, _, err := read(one[:cut], requests); len(got) != 0 || err == nil {
+			t.Errorf("after %d of %d bytes: read %q, %v", cut, len(one), got, err)
+		}
 	}
 }
 

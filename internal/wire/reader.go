@@ -30,6 +30,8 @@ type Options struct {
 	Nonce string
 	// Data says that frames may carry data behind their JSON.
 	Data bool
+	// Withdrawals says that a frame may be withdrawn where it ends. Those are passed over.
+	Withdrawals bool
 	// Into, where given, is where each frame is read to, grown as needed: body, Data and Raw are then
 	// valid until the next call of Next.
 	Into *[]byte
@@ -64,6 +66,7 @@ type Reader struct {
 	raw        []byte
 	data       []byte
 	mayData    bool
+	mayNot     bool
 	into       *[]byte
 	dead       error
 }
@@ -71,7 +74,7 @@ type Reader struct {
 // NewReader reads frames from r.
 func NewReader(r io.Reader, options Options) *Reader {
 	reader := &Reader{in: bufio.NewReaderSize(r, 64<<10), maxBody: options.MaxBody, maxNoise: options.MaxNoise, nonce: options.Nonce,
-		mayData: options.Data, into: options.Into}
+		mayData: options.Data, mayNot: options.Withdrawals, into: options.Into}
 	if reader.maxBody <= 0 || reader.maxBody > limitOfBody {
 		reader.maxBody = DefaultMaxBody
 	}
@@ -102,19 +105,24 @@ func (r *Reader) Next() (nonce string, body []byte, err error) {
 	if r.dead != nil {
 		return "", nil, r.dead
 	}
-	r.raw, r.data = nil, nil
-	if r.into != nil {
-		r.raw = (*r.into)[:0]
-	}
-	nonce, body, err = r.next()
-	if r.into != nil {
-		*r.into = r.raw
+	for err = errWithdrawn; err == errWithdrawn; {
+		r.raw, r.data = nil, nil
+		if r.into != nil {
+			r.raw = (*r.into)[:0]
+		}
+		nonce, body, err = r.next()
+		if r.into != nil {
+			*r.into = r.raw
+		}
 	}
 	if err != nil {
 		r.dead = err
 	}
 	return nonce, body, err
 }
+
+// errWithdrawn is a frame that is not to be.
+var errWithdrawn = errors.New("the frame was withdrawn")
 
 func (r *Reader) next() (string, []byte, error) {
 	var line []byte
@@ -148,7 +156,10 @@ func (r *Reader) next() (string, []byte, error) {
 	if err := r.fill(to + trailerLen); err != nil {
 		return "", nil, err
 	}
-	if !bytes.Equal(r.raw[to:], appendTrailer(nil, h.nonce)) {
+	if r.mayNot && bytes.Equal(r.raw[to:], appendTrailer(nil, frameNot, h.nonce)) {
+		return "", nil, errWithdrawn
+	}
+	if !bytes.Equal(r.raw[to:], appendTrailer(nil, frameEnd, h.nonce)) {
 		return "", nil, &BadFrame{Why: "the body does not end in its END line: its length is wrong, or something was inserted"}
 	}
 	if h.size > 0 {
