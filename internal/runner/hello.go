@@ -26,7 +26,7 @@ func hello(_ context.Context, s *session, request wire.HelloRequest) (wire.Hello
 			return wire.HelloAnswer{}, err
 		}
 	}
-	dir, err := s.host.permit.dir(s.request)
+	dir, err := s.host.permit.dir(s.request.Request)
 	if err != nil {
 		return wire.HelloAnswer{}, err
 	}

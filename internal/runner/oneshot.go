@@ -48,5 +48,5 @@ func respondOnce(host *host, verb wire.Verb, nonce string, body []byte, out *out
 	}
 	changes := newChanges()
 	defer changes.close()
-	return host.respond(context.Background(), request, changes, out)
+	return host.respond(context.Background(), asked{Request: request}, changes, out)
 }

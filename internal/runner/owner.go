@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -151,6 +152,23 @@ func (o *owner) warm() {
 	rec.Main, rec.Result = &longstop.Main{}, &longstop.Result{}
 	wire.Tolerant(wire.Sign(rec, given.Submit.Secret), &longstop.Record{})
 	json.Marshal(verdict{})
+	makeThreads(2)
+}
+
+// makeThreads has as many calls block at once, so that the runtime has threads for it when a run does.
+func makeThreads(n int) {
+	var ends [2]int
+	if unix.Pipe2(ends[:], unix.O_CLOEXEC) != nil {
+		return
+	}
+	var blocked sync.WaitGroup
+	for range n {
+		blocked.Go(func() { unix.Read(ends[0], make([]byte, 1)) })
+	}
+	runtime.Gosched() // until each has blocked and let the next one run
+	unix.Close(ends[1])
+	blocked.Wait()
+	unix.Close(ends[0])
 }
 
 // folder is the run's state folder, opened ahead if it is still the same.
@@ -214,11 +232,12 @@ type owner struct {
 // launch starts the work and answers with its record.
 //
 //  1. The lock. The folder is read again under it: whoever had it before may have begun.
-//  2. "starting" is written, and the socket made by which the run can be stopped.
+//  2. "starting" is written.
 //  3. The gate is put, and seen to stand, where the workload will be (start).
 //  4. "running" is written with the gate's identity, and both records are made durable by one flush.
 //     Before it, nothing of the work can have run; a power failure then leaves a claim whose run
-//     never started, with or without "starting".
+//     never started, with or without "starting". Beside it the socket is made by which the run can be
+//     stopped.
 //  5. The byte that opens the gate; exec, or the reason why not.
 func (o *owner) launch() (*custody, verdict) {
 	folder, err := o.folder()
@@ -244,16 +263,28 @@ func (o *owner) launch() (*custody, verdict) {
 		return nil, o.fail(launchError("record", "", err))
 	}
 	fault.At("owner.starting")
-	if o.socket, err = listen(o.run.DirFD(), ownerSocket); err != nil {
-		return nil, o.fail(launchError("socket", ownerSocket, err))
-	}
 	if staged(&o.given.Submit.Request) {
+		if failure := o.listen(); failure != nil {
+			return nil, o.fail(failure)
+		}
 		return o.stage(folder)
 	}
 	return o.start()
 }
 
 const ownerSocket = "owner.sock"
+
+// listen makes the socket by which the run can be stopped, if there is none.
+func (o *owner) listen() *longstop.LaunchError {
+	if o.socket != nil {
+		return nil
+	}
+	var err error
+	if o.socket, err = listen(o.run.DirFD(), ownerSocket); err != nil {
+		return launchError("socket", ownerSocket, err)
+	}
+	return nil
+}
 
 // firstRecord is a run's record before anything of it is there.
 func firstRecord(sub wire.Submit, by longstop.Writer) longstop.Record {
@@ -284,7 +315,6 @@ func firstRecord(sub wire.Submit, by longstop.Writer) longstop.Record {
 
 // start does steps 3 to 5 of launch.
 func (o *owner) start() (*custody, verdict) {
-	o.run.Settle()
 	if failure := o.enclose(); failure != nil {
 		return nil, o.fail(failure)
 	}
@@ -293,6 +323,7 @@ func (o *owner) start() (*custody, verdict) {
 	if failure != nil {
 		return nil, o.fail(failure)
 	}
+	o.run.Settle() // beside the work: its end needs it, and not its beginning
 	custody, err := o.custody(raw)
 	if err != nil {
 		// Without a clock of its own the run cannot be answered for: the keeper inherits it.
@@ -315,10 +346,16 @@ func (o *owner) begin() (raw []byte, failure *longstop.LaunchError) {
 	one, empty := 1, false
 	o.rec.Boundary.Processes, o.rec.Boundary.Empty = &one, &empty
 	o.rec.At, o.rec.BootAt = longstop.At(time.Now()), boundary.BootNow()
+	listening := make(chan *longstop.LaunchError, 1)
+	go func() { listening <- o.listen() }() // while the disk is waited for
 	raw, err := o.run.Write(&o.rec, o.given.Submit.Secret, true)
+	failure = <-listening
 	if err != nil {
+		failure = launchError("record", "", err)
+	}
+	if failure != nil {
 		o.gate.stream.close()
-		return nil, launchError("record", "", err)
+		return nil, failure
 	}
 	fault.At("owner.running")
 	if failure := o.gate.open(o.report); failure != nil {

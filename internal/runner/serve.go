@@ -20,6 +20,8 @@ type server struct {
 	out    sync.Mutex
 	stdout io.Writer
 
+	early asked // by the one who reads frames: of the frame that has yet to end
+
 	slots    chan struct{} // bounds the requests in hand
 	watching sync.Mutex    // held by the channel's one watch
 }
@@ -40,7 +42,7 @@ func serve(host *host, in io.Reader, stdout io.Writer) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var inHand sync.WaitGroup
-	err := s.read(ctx, wire.NewReader(in, wire.Options{MaxNoise: -1, Withdrawals: true}), &inHand)
+	err := s.read(ctx, wire.NewReader(in, wire.Options{MaxNoise: -1, Withdrawals: true, Ahead: s.readEarly}), &inHand)
 	cancel()
 	done := make(chan struct{})
 	go func() { inHand.Wait(); close(done) }()
@@ -62,21 +64,40 @@ func (s *server) read(ctx context.Context, frames *wire.Reader, inHand *sync.Wai
 		if err != nil {
 			return err
 		}
+		request := s.early
+		s.early = asked{}
 		inHand.Go(func() {
+			var err error
+			if request.Nonce != nonce {
+				request.Request, err = decodeRequest(nonce, body)
+			}
 			select {
 			case s.slots <- struct{}{}:
 				defer func() { <-s.slots }()
-				s.take(ctx, nonce, body, true)
+				s.take(ctx, nonce, request, err, true)
 			default:
-				s.take(ctx, nonce, body, false)
+				s.take(ctx, nonce, request, err, false)
 			}
 		})
 	}
 }
 
-// take answers one frame.
-func (s *server) take(ctx context.Context, nonce string, body []byte, room bool) {
+// readEarly reads a submit whose last line has yet to come. Nothing is done with it before, and what
+// cannot be read is read again then.
+func (s *server) readEarly(nonce string, body []byte) {
+	s.early = asked{}
 	request, err := decodeRequest(nonce, body)
+	if err != nil || request.Verb != wire.VerbSubmit {
+		return
+	}
+	var sub wire.Submit
+	if readBody(request.Body, &sub) == nil {
+		s.early = asked{Request: request, body: sub}
+	}
+}
+
+// take answers one frame.
+func (s *server) take(ctx context.Context, nonce string, request asked, err error, room bool) {
 	switch {
 	case err != nil:
 		s.send(failed(nonce, err))
@@ -84,7 +105,7 @@ func (s *server) take(ctx context.Context, nonce string, body []byte, room bool)
 		s.send(failed(nonce, &longstop.Error{Code: longstop.CodeSessionRefused,
 			Message: "the channel has " + itoa(maxInHand) + " requests in hand: nothing was done", Hint: "Ask again when some of them are answered."}))
 	case request.Verb == wire.VerbWatch:
-		s.watch(ctx, request)
+		s.watch(ctx, request.Request)
 	case request.Verb == wire.VerbOutput: // a wait for a channel that is gone is over
 		s.send(s.host.respond(ctx, request, s.changes, nil))
 	default: // what was asked before the channel ended is done, a cancellation above all

@@ -179,8 +179,10 @@ func (k *keeper) begin(w *ward, sub wire.Submit, from login) (reply, error) {
 	w.stream.close()
 	if err == nil {
 		fault.At("submit.answered")
-		k.began(w, said)
-		go k.spareSoon(w)
+		go func() { // whoever submitted is told first
+			k.began(w, said)
+			k.spareSoon(w)
+		}()
 		if said.Error != nil {
 			return reply{}, said.Error
 		}

@@ -11,10 +11,16 @@ import (
 	"github.com/longstop/longstop/internal/wire"
 )
 
+// asked is a request, with its body where that was read early.
+type asked struct {
+	wire.Request
+	body any
+}
+
 // session is one request on its way: where it came from and the state folder that it named.
 type session struct {
 	host    *host
-	request wire.Request
+	request asked
 	folder  *record.Folder // open and checked; nil for hello, which opens it itself
 	changes *changes       // tells of changed files; shared by a serve channel's requests
 	out     *outlet        // for answers before the final one; nil on a serve channel
@@ -47,9 +53,11 @@ func init() { // not a literal: hello tells of the verbs' limits, which would be
 // handle makes a handler of a verb that reads Q and answers A.
 func handle[Q, A any](verb func(context.Context, *session, Q) (A, error)) handler {
 	return func(ctx context.Context, s *session, body []byte) (any, error) {
-		var request Q
-		if err := readBody(body, &request); err != nil {
-			return nil, err
+		request, early := s.request.body.(Q)
+		if !early {
+			if err := readBody(body, &request); err != nil {
+				return nil, err
+			}
 		}
 		return verb(ctx, s, request)
 	}
@@ -67,7 +75,7 @@ func readBody(body []byte, into any) error {
 
 // respond answers one request, within its deadline: when that passes first, the answer says so, and
 // what was begun may still happen.
-func (h *host) respond(ctx context.Context, request wire.Request, changes *changes, out *outlet) wire.Answer {
+func (h *host) respond(ctx context.Context, request asked, changes *changes, out *outlet) wire.Answer {
 	if request.WithinMS > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(request.WithinMS)*time.Millisecond)
@@ -89,7 +97,7 @@ func (h *host) respond(ctx context.Context, request wire.Request, changes *chang
 	}
 }
 
-func (h *host) answer(ctx context.Context, request wire.Request, changes *changes, out *outlet) wire.Answer {
+func (h *host) answer(ctx context.Context, request asked, changes *changes, out *outlet) wire.Answer {
 	act, ok := verbs[request.Verb]
 	if !ok {
 		return failed(request.Nonce, &longstop.Error{Code: longstop.CodeUnsupported, Message: "the runner has no verb " + quoted(string(request.Verb))})
@@ -101,7 +109,7 @@ func (h *host) answer(ctx context.Context, request wire.Request, changes *change
 	s := &session{host: h, request: request, changes: changes, out: out}
 	if request.Verb != wire.VerbHello {
 		var err error
-		if s.folder, err = h.folder(request); err != nil {
+		if s.folder, err = h.folder(request.Request); err != nil {
 			return failed(request.Nonce, err)
 		}
 	}

@@ -32,6 +32,9 @@ type Options struct {
 	Data bool
 	// Withdrawals says that a frame may be withdrawn where it ends. Those are passed over.
 	Withdrawals bool
+	// Ahead, where given, is called with a frame whose last line has yet to come: what is read from it
+	// is of use if Next returns it, and nothing otherwise.
+	Ahead func(nonce string, body []byte)
 	// Into, where given, is where each frame is read to, grown as needed: body, Data and Raw are then
 	// valid until the next call of Next.
 	Into *[]byte
@@ -67,6 +70,7 @@ type Reader struct {
 	data       []byte
 	mayData    bool
 	mayNot     bool
+	ahead      func(nonce string, body []byte)
 	into       *[]byte
 	dead       error
 }
@@ -74,7 +78,7 @@ type Reader struct {
 // NewReader reads frames from r.
 func NewReader(r io.Reader, options Options) *Reader {
 	reader := &Reader{in: bufio.NewReaderSize(r, 64<<10), maxBody: options.MaxBody, maxNoise: options.MaxNoise, nonce: options.Nonce,
-		mayData: options.Data, mayNot: options.Withdrawals, into: options.Into}
+		mayData: options.Data, mayNot: options.Withdrawals, ahead: options.Ahead, into: options.Into}
 	if reader.maxBody <= 0 || reader.maxBody > limitOfBody {
 		reader.maxBody = DefaultMaxBody
 	}
@@ -153,6 +157,12 @@ func (r *Reader) next() (string, []byte, error) {
 	}
 	from := len(line) + h.length
 	to := from + h.size
+	if err := r.fill(to); err != nil {
+		return "", nil, err
+	}
+	if r.ahead != nil && r.in.Buffered() < trailerLen {
+		r.ahead(h.nonce, r.raw[len(line):from:from])
+	}
 	if err := r.fill(to + trailerLen); err != nil {
 		return "", nil, err
 	}
@@ -264,7 +274,7 @@ func (r *Reader) fill(size int) error {
 		have := len(r.raw)
 		grown := r.raw[:min(size, cap(r.raw))]
 		if len(grown) == have {
-			grown = make([]byte, min(size, have+max(step, have)))
+			grown = make([]byte, min(size, have+max(step, have)), min(size, have+max(step, have))+trailerLen)
 			copy(grown, r.raw)
 		}
 		n, err := io.ReadFull(r.in, grown[have:])
