@@ -21,8 +21,9 @@ var errMoved = errors.New("the folder was moved or removed")
 //
 //  1. The room reserved at launch is overwritten and flushed: the record is whole and durable under
 //     a name that nobody reads in this boot.
-//  2. It gets its name, create-only. From here on the run is final. The name is not flushed: after a
-//     power failure that took it, the next boot gives it again (Folder.final).
+//  2. It gets its name, create-only. From here on the run is final, and OnFinal is told. The name is
+//     not flushed: after a power failure that took it, the next boot gives it again (Folder.final).
+//     What is left of the room is given back.
 //  3. The indexes follow. They are not flushed: a reader of the final record mends them.
 //  4. The slots are cut off, unless they are damaged and therefore kept; this also tells whoever
 //     watches the record file.
@@ -55,6 +56,12 @@ func (r *Run) Finish(rec *longstop.Record, secret []byte) (raw []byte, err error
 	return raw, nil
 }
 
+func (r *Run) told(raw []byte) {
+	if r.OnFinal != nil {
+		r.OnFinal(raw)
+	}
+}
+
 // name does steps 1 and 2 of Finish.
 func (r *Run) name(dir *os.File, rec *longstop.Record, secret []byte) (raw []byte, err error) {
 	unix.Fchmod(int(dir.Fd()), 0700) // else nobody reads it, by rule
@@ -69,39 +76,44 @@ func (r *Run) name(dir *os.File, rec *longstop.Record, secret []byte) (raw []byt
 		return nil, err
 	}
 	fault.At("record.finish.start")
-	if err := r.fillReserved(dir, seal(kindRecord, rec.Sequence, raw)); err != nil {
+	sealed := seal(kindRecord, rec.Sequence, raw)
+	room, err := r.fillReserved(dir, sealed)
+	if err != nil {
 		return nil, err
 	}
+	defer room.Close()
 	fault.At("record.finish.written")
 	if err := nameFinal(dir); err != nil {
 		return nil, err
 	}
 	r.sequence = rec.Sequence
 	fault.At("record.finish.renamed")
+	r.told(raw)
+	room.Truncate(int64(len(sealed))) // a failure leaves zeros, which readers pass over
 	return raw, nil
 }
 
 // fillReserved overwrites the final record's room, made anew if it is gone, and flushes it, with the
 // names that lead to it and to the run, as far as they are not known to be durable.
-func (r *Run) fillReserved(dir *os.File, data []byte) error {
+func (r *Run) fillReserved(dir *os.File, data []byte) (*os.File, error) {
 	room, err := openAt(dir, "final.reserved", unix.O_WRONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		r.settled, r.settling = false, nil
 		room, err = openAt(dir, "final.reserved", unix.O_WRONLY|unix.O_CREAT)
 	}
 	if err != nil {
-		return writeError(dir.Name(), err)
+		return nil, writeError(dir.Name(), err)
 	}
-	defer room.Close()
-	if _, err := room.WriteAt(data, 0); err != nil {
-		return writeError(room.Name(), err)
+	if _, err = room.WriteAt(data, 0); err != nil {
+		err = writeError(room.Name(), err)
+	} else if err = r.f.flushData(room, "record.finish.data"); err == nil {
+		err = r.settleAll(dir)
 	}
-	// What is left of the room is given back; a failure leaves it, which readers pass over.
-	room.Truncate(int64(len(data)))
-	if err := r.f.flushData(room, "record.finish.data"); err != nil {
-		return err
+	if err != nil {
+		room.Close()
+		return nil, err
 	}
-	return r.settleAll(dir)
+	return room, nil
 }
 
 // settleAll makes durable what leads to the final record, where it is not.
@@ -185,6 +197,7 @@ func (r *Run) finishInSlots(rec *longstop.Record, secret []byte, because error) 
 		return nil, err
 	}
 	*rec, r.sequence, r.slots.final = last, last.Sequence, true
+	r.told(raw)
 	r.f.resolve(r.id)
 	return raw, nil
 }

@@ -26,6 +26,10 @@ type Run struct {
 	claimed  bool   // by what this process flushed, its names in claims are durable
 	settled  bool   // and its folder, with the final record's room
 	settling chan error
+
+	// OnFinal, where given, is told by Finish of the final record as soon as it is that: whoever waits
+	// for it need not wait for what is put in order then.
+	OnFinal func(raw []byte)
 }
 
 // ErrNoRun says that the folder has no such run, and no tombstone of it.

@@ -59,8 +59,10 @@ func newCustody(run *record.Run, rec longstop.Record, secret []byte, within *enc
 	if err != nil {
 		return nil, err
 	}
-	return &custody{run: run, rec: rec, secret: secret, within: within, clock: clock,
-		poke: make(chan struct{}, 1), inbox: make(chan func()), done: make(chan struct{}), counted: boundary.BootNow().Add(settling - recount)}, nil
+	c := &custody{run: run, rec: rec, secret: secret, within: within, clock: clock,
+		poke: make(chan struct{}, 1), inbox: make(chan func()), done: make(chan struct{}), counted: boundary.BootNow().Add(settling - recount)}
+	run.OnFinal = c.ended
+	return c, nil
 }
 
 // nudge lets attend look again.
@@ -96,7 +98,6 @@ func (c *custody) attend() {
 			act()
 		}
 	}
-	close(c.done)
 	if c.accepted != nil {
 		c.accepted()
 	}

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/longstop/longstop"
@@ -143,10 +144,20 @@ func (c *custody) seal() error {
 	if err != nil {
 		return err
 	}
-	c.publish(raw)
-	c.final = true
+	c.ended(raw)
 	c.letGo()
 	return nil
+}
+
+// ended tells whoever waits that the run has its final record.
+func (c *custody) ended(raw []byte) {
+	if c.final {
+		return
+	}
+	c.final = true
+	c.publish(raw)
+	close(c.done)
+	runtime.Gosched() // they are told before things are put in order
 }
 
 func (c *custody) finishAgain(now longstop.BootTime) {

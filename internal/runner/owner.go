@@ -324,6 +324,7 @@ func (o *owner) start() (*custody, verdict) {
 		return nil, o.fail(failure)
 	}
 	o.run.Settle() // beside the work: its end needs it, and not its beginning
+	runtime.Gosched()
 	custody, err := o.custody(raw)
 	if err != nil {
 		// Without a clock of its own the run cannot be answered for: the keeper inherits it.
