@@ -42,6 +42,8 @@ type custody struct {
 	// opened tells an heir whether the gate opened before the owner died, once nothing is left of
 	// the run; nil: it did.
 	opened func() (bool, *longstop.LaunchError)
+	// mainGone is a successor's, whom nobody tells that the main process ended, or how.
+	mainGone func() bool
 
 	stages   *stages      // nil: the work is all there is
 	name     *record.Lock // that an heir holds
@@ -117,6 +119,7 @@ func (c *custody) look() {
 		return
 	}
 	c.gate()
+	c.mainEnded = c.mainEnded || c.mainGone != nil && c.mainGone()
 	if !c.stages.step(c, now) && c.mainEnded && c.stop == nil {
 		c.linger()
 	}

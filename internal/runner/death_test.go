@@ -242,6 +242,28 @@ func TestLaw3BothKilledAndTheWorkEnds(t *testing.T) {
 	}
 }
 
+// Both are gone, and then the main process: what it left is stopped, if that was asked for.
+func TestLaw3BothKilledAndLeftoversGo(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	sub := l.script("setsid sleep 60 & " + waitForGo + "exit 7")
+	sub.Request.Leftover = longstop.LeftoverKill
+	l.submit(sub)
+	l.has("up", 1)
+	l.kill(l.mustKeeper())
+	l.kill(l.mustOwner(sub.RunID))
+	if err := Heal(context.Background(), l.f); err != nil {
+		t.Fatal(err)
+	}
+	l.state(sub.RunID, longstop.WorkloadOrphaned)
+	l.touch("go")
+	rec := l.final(sub.RunID)
+	if rec.State != longstop.WorkloadLost || rec.Result != nil || rec.EmptyProven || len(rec.Left) != 1 || rec.Main.ExitCode != nil {
+		t.Errorf("%s", show(rec))
+	}
+	l.nobody(sub.RunID)
+}
+
 // A stopped owner does not keep a run from being stopped. (One that hangs: TestLaw10HungOwner….)
 func TestLaw10StoppedOwnerIsWoken(t *testing.T) {
 	t.Parallel()

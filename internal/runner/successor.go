@@ -186,7 +186,8 @@ func (k *keeper) settle(run *record.Run, rec longstop.Record) bool {
 	seen := k.seen[run.ID()]
 	delete(k.seen, run.ID())
 	k.mu.Unlock()
-	within, doubt := enclosed(&identified{run: run.ID(), main: rec.Main, seen: seen}, rec.Boundary)
+	tree := &identified{run: run.ID(), main: rec.Main, seen: seen}
+	within, doubt := enclosed(tree, rec.Boundary)
 	c, err := newCustody(run, rec, nil, within)
 	if err != nil {
 		return false
@@ -198,6 +199,7 @@ func (k *keeper) settle(run *record.Run, rec longstop.Record) bool {
 		c.doubt("its owner, the main process of the " + rec.Boundary.Manager + " unit " + rec.Boundary.Unit + ", is gone: the service manager ends what that leaves")
 	}
 	c.mainEnded = rec.Main != nil && (rec.Main.ExitCode != nil || rec.Main.Signal != "")
+	c.mainGone = tree.mainGone
 	if rec.Cancel != nil {
 		c.stopFor(c.grace())
 	}
@@ -282,6 +284,16 @@ func (t *identified) isMain(s boundary.Stat) bool {
 	m := t.main
 	return s.PID == m.PID && s.Start == m.StartTime && s.SID == m.SID && s.PGID == m.PGID &&
 		m.PIDNS == boundary.PIDNamespace() && !s.Dead()
+}
+
+// mainGone reports whether the main process has ended for certain: its number is another's, or nobody's.
+func (t *identified) mainGone() bool {
+	m := t.main
+	if m == nil || m.PIDNS != boundary.PIDNamespace() {
+		return false
+	}
+	s, err := boundary.Look(m.PID)
+	return errors.Is(err, boundary.ErrGone) || err == nil && (s.Start != m.StartTime || s.Dead())
 }
 
 func (t *identified) walk(visit func(boundary.Stat) bool) {
