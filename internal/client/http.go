@@ -41,8 +41,9 @@ type request struct {
 	contentType  string
 	body         io.Reader
 	length       int64
-	again        bool          // asking twice does no harm: do so when a dying gateway answers nothing
-	patience     time.Duration // from the request's last byte to the answer's head; 0: defaultPatience
+	ready        <-chan struct{} // the last byte of a body of known length waits for its closing; nil: it does not wait
+	again        bool            // asking twice does no harm: do so when a dying gateway answers nothing
+	patience     time.Duration   // from the request's last byte to the answer's head; 0: defaultPatience
 }
 
 // response is an answer whose body has not been read. Close it.
@@ -115,7 +116,15 @@ func writeRequest(conn net.Conn, q request) error {
 		if _, err := io.CopyN(&head, q.body, q.length); err != nil {
 			return &unreadable{err}
 		}
-		_, err := conn.Write(head.Bytes())
+		whole := head.Bytes()
+		if last := len(whole) - 1; q.ready != nil && q.length > 0 {
+			if _, err := conn.Write(whole[:last]); err != nil {
+				return err
+			}
+			<-q.ready
+			whole = whole[last:]
+		}
+		_, err := conn.Write(whole)
 		return err
 	}
 	head.WriteString("Transfer-Encoding: chunked\r\n\r\n")
