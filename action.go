@@ -150,6 +150,7 @@ type Workload struct {
 	State       WorkloadState `json:"state"`
 	StartedAt   Time          `json:"started_at,omitzero"`
 	FinishedAt  Time          `json:"finished_at,omitzero"`
+	ClockSetMS  int64         `json:"clock_set_ms,omitempty"` // as in Record
 	Main        *Main         `json:"main,omitempty"`
 	Writer      *Writer       `json:"writer,omitempty"`
 	Boundary    Boundary      `json:"boundary,omitzero"`

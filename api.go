@@ -105,6 +105,7 @@ type HostHello struct {
 	UID             int               `json:"uid"`
 	BootNow         BootTime          `json:"boot_now"`
 	Now             Time              `json:"now"`
+	ClockAheadMS    int64             `json:"clock_ahead_ms,omitempty"` // Now, of the gateway's clock; as seen by the gateway
 	StateDir        string            `json:"state_dir"`
 	StateID         string            `json:"state_id"`
 	StateFS         string            `json:"state_fs"` // "ext4", "tmpfs", "nfs", or its magic number in hex

@@ -18,6 +18,7 @@ type Record struct {
 	State      WorkloadState `json:"state"`
 	StartedAt  Time          `json:"started_at,omitzero"`
 	FinishedAt Time          `json:"finished_at,omitzero"`
+	ClockSetMS int64         `json:"clock_set_ms,omitempty"` // by how much the wall clock was set forward meanwhile: not part of how long it ran
 	Lifetime   Lifetime      `json:"lifetime"`
 	Leftover   Leftover      `json:"leftover"`
 	GraceMS    int64         `json:"grace_ms"`

@@ -195,8 +195,8 @@ func (a *app) checkHosts(ctx context.Context, gateway *client.Client) []finding 
 				return
 			}
 			found[i] = good(name, "%s", hostWords(&host))
-			if host.Hello != nil && len(host.Hello.Notes) > 0 {
-				found[i].State, found[i].Says = "warning", found[i].Says+"\n"+strings.Join(host.Hello.Notes, "\n")
+			if host.Hello != nil && len(warnings(host.Hello)) > 0 {
+				found[i].State, found[i].Says = "warning", found[i].Says+"\n"+strings.Join(warnings(host.Hello), "\n")
 			}
 		})
 	}

@@ -122,9 +122,25 @@ func (a *app) tellHost(h *longstop.Host) {
 	if len(h.Hello.Allowed) > 0 {
 		a.talk.note("its forced command allows: %s", plain(strings.Join(h.Hello.Allowed, ", ")))
 	}
-	for _, note := range h.Hello.Notes {
+	for _, note := range warnings(h.Hello) {
 		a.talk.note("%s", plain(note))
 	}
+}
+
+// warnings are what one should know about a host.
+func warnings(hello *longstop.HostHello) []string {
+	if ahead := time.Duration(hello.ClockAheadMS) * time.Millisecond; ahead.Abs() >= time.Second {
+		return append([]string{"its clock is " + off(ahead) + " of this machine's; leases and deadlines do not go by either"}, hello.Notes...)
+	}
+	return hello.Notes
+}
+
+// off is by how much a clock is off: "1h0m1s ahead".
+func off(d time.Duration) string {
+	if d < 0 {
+		return (-d).Round(time.Second).String() + " behind"
+	}
+	return d.Round(time.Second).String() + " ahead"
 }
 
 // boundaryOffers say which boundaries a host has, where there is a choice, and what would let it have more.

@@ -197,8 +197,8 @@ func lasted(a *longstop.Action, now time.Time) string {
 	if a.Settled() {
 		return "-"
 	}
-	from := a.Workload.StartedAt
-	if from.IsZero() {
+	from := a.Workload.StartedAt // by the host's clock
+	if from.Before(a.CreatedAt.Time) || from.After(now) {
 		from = a.CreatedAt
 	}
 	return rough(now.Sub(from.Time))

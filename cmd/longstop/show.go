@@ -283,6 +283,9 @@ func workloadWords(a *longstop.Action, now time.Time) []string {
 			parts = append(parts, "cause "+string(w.Cause))
 		}
 	}
+	if set := clockSet(w); set != 0 {
+		parts = append(parts, "its host's clock was set "+off(set)+" meanwhile")
+	}
 	if w.LostBecause != "" {
 		parts = append(parts, words(string(w.LostBecause)))
 	}

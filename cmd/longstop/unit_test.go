@@ -3,6 +3,7 @@ package main
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/longstop/longstop"
 )
@@ -38,6 +39,20 @@ func TestBoundaryOffers(t *testing.T) {
 	} {
 		if got := boundaryOffers(c.offers); !slices.Equal(got, c.want) {
 			t.Errorf("%q, not %q", got, c.want)
+		}
+	}
+}
+
+// C115: how long a run has gone on is told by a clock that both ends of it are by.
+func TestC115HowLongByOneClock(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, off := range []time.Duration{0, time.Hour, -time.Hour} {
+		a := longstop.Action{CreatedAt: longstop.At(now.Add(-5 * time.Minute)), Launch: longstop.Launch{State: longstop.LaunchAccepted},
+			Alive: longstop.AliveYes, Outcome: longstop.OutcomePending,
+			Workload: longstop.Workload{State: longstop.WorkloadRunning, StartedAt: longstop.At(now.Add(off - 5*time.Minute))}}
+		if got := lasted(&a, now); got != rough(5*time.Minute) {
+			t.Errorf("the host's clock is %v ahead: it goes on for %s", off, got)
 		}
 	}
 }

@@ -170,13 +170,18 @@ func terms(r *longstop.Request) string {
 	return strings.Join(parts, between)
 }
 
+// clockSet is by how much the host's clock was set while the work ran.
+func clockSet(w *longstop.Workload) time.Duration {
+	return time.Duration(w.ClockSetMS) * time.Millisecond
+}
+
 // took is how long the work ran, as its host's records say. Of a run that is lost they have no end: their
 // last time is the heir's.
 func took(w *longstop.Workload) (time.Duration, bool) {
 	if w.StartedAt.IsZero() || w.FinishedAt.IsZero() || w.State == longstop.WorkloadLost {
 		return 0, false
 	}
-	return w.FinishedAt.Sub(w.StartedAt.Time), true
+	return w.FinishedAt.Sub(w.StartedAt.Time) - clockSet(w), true
 }
 
 // ending is the last line about an action: what came of it, whether something is left, who says so.

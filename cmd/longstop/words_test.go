@@ -179,6 +179,10 @@ func moments() []struct {
 		{"stopped with it", []edit{cancelled(longstop.CauseRequest), func(a *longstop.Action) {
 			a.Workload.Left = []longstop.Process{{PID: 8, Command: "/usr/bin/redis-server *:7998"}, {PID: 9, Command: "sleep 60"}}
 		}}},
+		{"clock set", []edit{ended(0), func(a *longstop.Action) {
+			a.Workload.ClockSetMS = 24 * 3600 * 1000
+			a.Workload.FinishedAt = later(a.Workload.FinishedAt, 24*time.Hour)
+		}}},
 	}
 	all := make([]struct {
 		name string

@@ -174,6 +174,10 @@ func appendRecord(b []byte, v *longstop.Record) []byte {
 		b = append(b, `,"finished_at":`...)
 		b = appendTime(b, v.FinishedAt)
 	}
+	if v.ClockSetMS != 0 {
+		b = append(b, `,"clock_set_ms":`...)
+		b = strconv.AppendInt(b, int64(v.ClockSetMS), 10)
+	}
 	b = append(b, `,"lifetime":`...)
 	b = appendString(b, string(v.Lifetime))
 	b = append(b, `,"leftover":`...)
@@ -525,6 +529,10 @@ func appendWorkload(b []byte, v *longstop.Workload) []byte {
 	if !v.FinishedAt.IsZero() {
 		b = append(b, `,"finished_at":`...)
 		b = appendTime(b, v.FinishedAt)
+	}
+	if v.ClockSetMS != 0 {
+		b = append(b, `,"clock_set_ms":`...)
+		b = strconv.AppendInt(b, int64(v.ClockSetMS), 10)
 	}
 	if v.Main != nil {
 		b = append(b, `,"main":`...)
@@ -1450,6 +1458,8 @@ func readWorkload(r *reader, v *longstop.Workload) {
 			v.StartedAt = r.time()
 		case "finished_at":
 			v.FinishedAt = r.time()
+		case "clock_set_ms":
+			v.ClockSetMS = int64(r.int())
 		case "main":
 			if !r.null() {
 				v.Main = new(longstop.Main)

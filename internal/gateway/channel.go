@@ -101,6 +101,7 @@ func (b bootClock) now() longstop.BootTime { return b.at.Add(time.Since(b.heard)
 // openChannel starts serving over an opened session and asks who is there. The channel ends with
 // an error if nobody answers, or somebody else than was enrolled.
 func openChannel(ctx context.Context, host string, at time.Time, link sshlink.Link, command string, to address, create bool) (*channel, error) {
+	begun := time.Now()
 	opening, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
 	session, err := link.Exec(opening, command)
@@ -126,6 +127,7 @@ func openChannel(ctx context.Context, host string, at time.Time, link sshlink.Li
 		return nil, c.unheard(err)
 	}
 	c.tell(c.hello.BootID, c.hello.BootNow)
+	c.hello.ClockAheadMS = ahead(c.hello.Now.Time, at, at.Add(time.Since(begun))).Milliseconds()
 	return c, nil
 }
 

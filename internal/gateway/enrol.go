@@ -264,6 +264,7 @@ func (g *Gateway) CheckHost(ctx context.Context, name string, note func(string))
 	if err != nil {
 		return h.shown(), err
 	}
+	asked := g.cfg.Clock.Now()
 	got, err := ch.ask(ctx, wire.VerbHello, wire.HelloRequest{}, answerWithin)
 	if err != nil {
 		return h.shown(), err
@@ -272,6 +273,7 @@ func (g *Gateway) CheckHost(ctx context.Context, name string, note func(string))
 	if err := got.read(&hello); err != nil {
 		return h.shown(), err
 	}
+	hello.ClockAheadMS = ahead(hello.Now.Time, asked, g.cfg.Clock.Now()).Milliseconds()
 	h.mu.Lock()
 	transport := h.row.Transport
 	h.mu.Unlock()

@@ -139,7 +139,7 @@ func claim(state longstop.WorkloadState, result *longstop.Result) string {
 func workload(before longstop.Workload, rec longstop.Record, s Sighting) longstop.Workload {
 	writer := rec.Writer
 	w := longstop.Workload{
-		State: rec.State, StartedAt: rec.StartedAt, FinishedAt: rec.FinishedAt,
+		State: rec.State, StartedAt: rec.StartedAt, FinishedAt: rec.FinishedAt, ClockSetMS: rec.ClockSetMS,
 		Main: rec.Main, Writer: &writer, Boundary: rec.Boundary,
 		Released: rec.Released, Survivors: rec.Survivors, Left: rec.Left,
 		Result: rec.Result, Cause: rec.Cause, OOM: rec.OOM, LostBecause: rec.LostBecause, EmptyProven: rec.EmptyProven,

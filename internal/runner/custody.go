@@ -254,8 +254,14 @@ func (c *custody) write(flush bool) {
 	}
 }
 
+// stamp puts on record when it is. Between two records the wall clock and the boot clock go on alike, or
+// somebody has set the first.
 func (c *custody) stamp(now time.Time) {
-	c.rec.At, c.rec.BootAt = longstop.At(now), boundary.BootNow()
+	at, boot := longstop.At(now), boundary.BootNow()
+	if step := at.Sub(c.rec.At.Time) - boot.Sub(c.rec.BootAt); step.Abs() >= time.Second {
+		c.rec.ClockSetMS += step.Milliseconds()
+	}
+	c.rec.At, c.rec.BootAt = at, boot
 }
 
 func (c *custody) publish(raw []byte) {
