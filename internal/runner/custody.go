@@ -258,7 +258,7 @@ func (c *custody) write(flush bool) {
 // somebody has set the first.
 func (c *custody) stamp(now time.Time) {
 	at, boot := longstop.At(now), boundary.BootNow()
-	if step := at.Sub(c.rec.At.Time) - boot.Sub(c.rec.BootAt); step.Abs() >= time.Second {
+	if step := at.Sub(c.rec.At.Time) - boot.Sub(c.rec.BootAt); !c.rec.At.IsZero() && step.Abs() >= time.Second {
 		c.rec.ClockSetMS += step.Milliseconds()
 	}
 	c.rec.At, c.rec.BootAt = at, boot
