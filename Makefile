@@ -35,6 +35,7 @@ hosts: build bin/faults/longstop-runner ## tests on real hosts in namespaces, an
 	LONGSTOP_HOSTS=$$([ "$$(id -u)" != 0 ] || echo require) $(GO) test -tags hosts -p 1 -parallel 4 -timeout 12m $(GOTESTFLAGS) ./test/...
 	LONGSTOP_TRIES=1000 $(GO) test -run TestLaw7ReuseAThousandTimes $(GOTESTFLAGS) ./internal/runner
 	GO=$(GO) test/faults $(GOTESTFLAGS)
+	GO=$(GO) test/uml || [ $$? = 3 ]
 
 .PHONY: bench
 bench: build bin/faults/longstop-runner ## side-by-side measurements, as ratios (root)

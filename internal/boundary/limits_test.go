@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/longstop/longstop"
 )
@@ -165,16 +164,17 @@ func TestOOMIsReadFromAStandInFolder(t *testing.T) {
 	}
 }
 
-const controller = "hugetlb"
-
-// harmless skips where there is no such controller, and takes it back where nobody had handed it on. Its
-// tests are not parallel.
-func harmless(t *testing.T, home Home) {
+// harmless is a controller that holds none of the limits, as hugetlb, which is v2's also where the others are
+// v1's. Where nobody had handed it on it is taken back. Its tests are not parallel.
+func harmless(t *testing.T, home Home) (controller string) {
 	t.Helper()
 	above := filepath.Dir(home.Dir)
-	if has, _ := controllersOf(above); !slices.Contains(has, controller) {
-		t.Skipf("skipped: %s is no controller of v2's here", controller)
+	has, _ := controllersOf(above)
+	i := slices.IndexFunc(has, func(name string) bool { return !slices.Contains([]string{"memory", "cpu", "pids"}, name) })
+	if i < 0 {
+		t.Skipf("skipped: of controllers v2 has %v here", has)
 	}
+	controller = has[i]
 	handed, _ := os.ReadFile(above + "/cgroup.subtree_control")
 	if !slices.Contains(strings.Fields(string(handed)), controller) {
 		t.Cleanup(func() {
@@ -183,22 +183,19 @@ func harmless(t *testing.T, home Home) {
 			}
 		})
 	}
+	return controller
 }
 
-// A controller is handed down as the kernel has it, with one that holds none of the limits: hugetlb is v2's
-// also where the others are v1's.
+// A controller is handed down as the kernel has it.
 func TestAControllerIsHandedDown(t *testing.T) {
 	home := testHome(t)
-	harmless(t, home)
+	controller := harmless(t, home)
 	c, _ := made(t, home)
 	if err := c.enable(controller); err != nil {
 		t.Fatal(err)
 	}
 	if has, _ := controllersOf(c.place.Path); !slices.Contains(has, controller) {
 		t.Errorf("it has %v", has)
-	}
-	if err := c.enable("memory"); err != nil && !strings.Contains(err.Error(), `no controller "memory"`) {
-		t.Error(err)
 	}
 	for _, o := range Holdable(filepath.Dir(home.Dir)) {
 		if has, _ := controllersOf(filepath.Dir(home.Dir)); o.Can != slices.Contains(has, controllers[o.Name]) {
@@ -219,7 +216,7 @@ func TestWhoIsInTheWayOfAControllerStepsAside(t *testing.T) {
 		return
 	}
 	home := testHome(t)
-	harmless(t, home)
+	controller := harmless(t, home)
 	unit, _ := made(t, home)
 	if err := unit.enable(controller); err != nil {
 		t.Fatal(err)
@@ -261,7 +258,8 @@ func TestWhoIsInTheWayOfAControllerStepsAside(t *testing.T) {
 // Where the kernel has the controllers the limits hold; where it lacks one they are refused.
 func TestLimitsOfThisKernel(t *testing.T) {
 	t.Parallel()
-	c, _ := made(t, testHome(t))
+	home := testHome(t)
+	c, _ := made(t, home)
 	above, err := controllersOf(filepath.Dir(filepath.Dir(c.place.Path)))
 	if err != nil {
 		t.Fatal(err)
@@ -284,8 +282,9 @@ func TestLimitsOfThisKernel(t *testing.T) {
 	if procs, _, _ := c.Procs(); len(procs) > 20 {
 		t.Errorf("%d tasks, of 20", len(procs))
 	}
-	c.Kill()
-	if err := c.WaitEmpty(time.Now().Add(10 * time.Second)); err != nil {
+	// Another one: a child that is born into a cgroup that was killed once is killed too, by Linux 6.1.176.
+	c, _ = made(t, home)
+	if err := c.Limit(&longstop.Limits{MemoryBytes: 32 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	within(t, c, "exec tail /dev/zero").Wait()

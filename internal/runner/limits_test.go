@@ -2,6 +2,7 @@ package runner
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,18 +18,27 @@ func TestLimitsOfARunOnThisKernel(t *testing.T) {
 	if err != nil {
 		t.Skipf("skipped: no cgroup can be made here (it can as root): %v", err)
 	}
+	h, err := boundary.FindHierarchy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy := `i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done
+		sed -n "s/^nr_throttled //p" ` + h.Mount + `$(sed -n s/^0:://p /proc/self/cgroup)/cpu.stat; exit 3`
 	for _, c := range []struct {
 		name, script string
 		limits       longstop.Limits
-		held         func(longstop.Record) bool
+		held         func(l *lab, r longstop.Record) bool
 	}{
-		{"memory_bytes", "tail /dev/zero", longstop.Limits{MemoryBytes: 32 << 20}, func(r longstop.Record) bool {
+		{"memory_bytes", "tail /dev/zero", longstop.Limits{MemoryBytes: 32 << 20}, func(_ *lab, r longstop.Record) bool {
 			return r.Result != nil && r.Result.Signal == "KILL" && r.OOM != nil && r.OOM.Killed > 0 && r.OOM.AtLimit
 		}},
-		{"tasks", "for i in 1 2 3 4 5 6 7 8 9; do sleep 5 & done; echo all; exit 7", longstop.Limits{Tasks: 5}, func(r longstop.Record) bool {
-			return r.Result != nil && !exited(r, 7)
+		{"tasks", "for i in 1 2 3 4 5 6 7 8 9; do sleep 5 & done; echo all; exit 7", longstop.Limits{Tasks: 5}, func(l *lab, r longstop.Record) bool {
+			return r.Result != nil && !exited(r, 7) && l.stdout(r.RunID) == ""
 		}},
-		{"cpu_percent", "exit 3", longstop.Limits{CPUPercent: 10}, func(r longstop.Record) bool { return exited(r, 3) }},
+		{"cpu_percent", busy, longstop.Limits{CPUPercent: 10}, func(l *lab, r longstop.Record) bool {
+			throttled, err := strconv.Atoi(strings.TrimSpace(l.stdout(r.RunID)))
+			return exited(r, 3) && err == nil && throttled > 0
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -38,8 +48,8 @@ func TestLimitsOfARunOnThisKernel(t *testing.T) {
 			all := boundary.Holdable(home.Dir[:strings.LastIndexByte(home.Dir, '/')])
 			offer := all[slices.IndexFunc(all, func(o longstop.LimitOffer) bool { return o.Name == c.name })]
 			if offer.Can {
-				if rec = l.final(sub.RunID); err != nil || !c.held(rec) {
-					t.Errorf("%v, %s", err, show(rec))
+				if rec = l.final(sub.RunID); err != nil || !c.held(l, rec) {
+					t.Errorf("%v, %q, %s", err, l.stdout(sub.RunID), show(rec))
 				}
 				return
 			}
