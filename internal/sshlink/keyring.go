@@ -20,9 +20,10 @@ type keyring struct {
 	agent net.Conn // nil: none
 	stop  func() bool
 
-	offered int
-	locked  []string // files whose passphrase nobody is here to type
-	signed  string   // fingerprint of the key that signed last: the one the server accepted
+	offered   int
+	certified []string // files of those that are certificates
+	locked    []string // files whose passphrase nobody is here to type
+	signed    string   // fingerprint of the key that signed last: the one the server accepted
 }
 
 func openKeyring(ctx context.Context, hop settings) *keyring {
@@ -71,6 +72,7 @@ func (k *keyring) fromFile(path string, held []ssh.Signer) []ssh.Signer {
 	}
 	if cert, ok := readPublic(path + "-cert.pub").(*ssh.Certificate); ok {
 		if certified, err := ssh.NewCertSigner(cert, signer); err == nil {
+			k.certified = append(k.certified, path+"-cert.pub")
 			return []ssh.Signer{certified, signer}
 		}
 	}

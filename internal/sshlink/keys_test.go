@@ -1,15 +1,18 @@
 package sshlink
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
+	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/sshlink/loopback"
 	"github.com/longstop/longstop/internal/sshlink/sshtest"
 )
@@ -111,6 +114,37 @@ func TestKeys(t *testing.T) {
 					t.Errorf("%+v, want key %s", f, c.want)
 				}
 			})
+		}
+	})
+}
+
+// TestC118CertificateAndClock: a server that refuses a certificate for its times does not say so. Its times are
+// told, with what the clock here says.
+func TestC118CertificateAndClock(t *testing.T) {
+	dialers(t, func(t *testing.T, d Dialer) {
+		dir := sshtest.ShortDir(t)
+		keygen(t, "-t", "ed25519", "-f", dir+"/ca")
+		s := sshtest.Start(t, sshtest.Options{Extra: []string{"TrustedUserCAKeys " + dir + "/ca.pub", "AuthorizedKeysFile none"}})
+		for name, c := range map[string]struct{ valid, user, message, hint string }{
+			"early":   {"+1h:+2h", s.User, " is valid from ", "is the clock here right?"},
+			"late":    {"-2h:-1h", s.User, " was valid until ", "certified anew"},
+			"in time": {"-1h:+1h", "somebody else", "", "is the host's clock right?"},
+			"always":  {"always:forever", "somebody else", "", ""},
+		} {
+			key := dir + "/" + strings.ReplaceAll(name, " ", "")
+			keygen(t, "-t", "ed25519", "-f", key)
+			keygen(t, "-s", dir+"/ca", "-I", "test", "-n", c.user, "-V", c.valid, key+".pub")
+			l, err := d.Dial(t.Context(), configure(t, s, "IdentityFile "+key, "IdentitiesOnly yes"))
+			if err == nil {
+				l.Close()
+			}
+			var e *longstop.Error
+			if !errors.As(err, &e) || e.Code != longstop.CodeAccessRefused || !strings.Contains(e.Message, c.message) || !strings.Contains(e.Hint, c.hint) ||
+				c.message == "" && strings.Contains(e.Message, "valid") || c.hint == "" && strings.Contains(e.Hint, "clock") {
+				t.Errorf("%s: %+v", name, e)
+			} else {
+				t.Logf("%s: %s. %s", name, e.Message, e.Hint)
+			}
 		}
 	})
 }

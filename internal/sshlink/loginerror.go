@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/skeema/knownhosts"
 	"golang.org/x/crypto/ssh"
@@ -123,9 +124,10 @@ func (l *login) explainRefusal() error {
 			e.Hint = "unlock the key: ssh-add " + l.keys.locked[0]
 		}
 	default:
+		message, hint := doubts(l.keys.certified, time.Now())
 		e.Message = fmt.Sprintf("the login of %s was refused (%d %s offered; the server takes %s)", who,
-			l.keys.offered, plural(l.keys.offered, "key", "keys"), methods)
-		e.Hint = "is the key in the host's authorized_keys, and the account open?"
+			l.keys.offered, plural(l.keys.offered, "key", "keys"), methods) + message
+		e.Hint = join("is the key in the host's authorized_keys, and the account open?", hint)
 	}
 	e.Message = l.name() + ": " + e.Message
 	return e

@@ -8,17 +8,18 @@ import (
 // OpenSSH's own words; those of a server's banner are among them, so nothing after the host key
 // was checked is taken from a line that such a banner could forge and that matters to the check.
 type transcript struct {
-	host, port string // what ssh connected to
-	connected  bool   // TCP
-	proxied    bool   // by a jump host or ProxyCommand
-	jump       string // the jump host's name, if by one
-	software   string // the server's
-	keyType    string // of the host key it showed: "ssh-ed25519"
-	hostKey    string // "SHA256:…"
-	accepted   string // fingerprint of the last key that it accepted
-	method     string // that ended the login
-	partial    string // method that it accepted, asking for another
-	offered    int    // keys
+	host, port string   // what ssh connected to
+	connected  bool     // TCP
+	proxied    bool     // by a jump host or ProxyCommand
+	jump       string   // the jump host's name, if by one
+	software   string   // the server's
+	keyType    string   // of the host key it showed: "ssh-ed25519"
+	hostKey    string   // "SHA256:…"
+	accepted   string   // fingerprint of the last key that it accepted
+	method     string   // that ended the login
+	partial    string   // method that it accepted, asking for another
+	offered    int      // keys
+	certified  []string // files of those that are certificates
 	plain      []string
 }
 
@@ -68,7 +69,12 @@ func (t *transcript) debug(line string) {
 		line, _, _ = strings.Cut(line, ",")
 		t.keyType, t.hostKey = lastFingerprint(line)
 	case strings.HasPrefix(line, "Offering public key: "):
+		// Offering public key: PATH TYPE SHA256:… explicit
 		t.offered++
+		if kind, fingerprint := lastFingerprint(line); strings.HasSuffix(kind, "-CERT") {
+			path, _, _ := strings.Cut(strings.TrimPrefix(line, "Offering public key: "), " "+kind+" "+fingerprint)
+			t.certified = append(t.certified, path+"-cert.pub", path) // IdentityFile's, CertificateFile
+		}
 	case strings.HasPrefix(line, "Server accepts key: "):
 		_, t.accepted = lastFingerprint(line)
 	}

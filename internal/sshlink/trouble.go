@@ -167,8 +167,9 @@ func sayRefused(to Target, t transcript, line string) (string, string) {
 		return fmt.Sprintf("the login of %s was refused: no key was offered; the server takes %s", who, methods),
 			"unlock the key (ssh-add), or name it in ssh_config (IdentityFile); see: " + to.Command("-v") + " true"
 	}
-	return fmt.Sprintf("the login of %s was refused (%d %s offered; the server takes %s)", who, t.offered, plural(t.offered, "key", "keys"), methods),
-		"is the key in the host's authorized_keys, and the account open? See: " + to.Command("-v") + " true"
+	message, hint := doubts(t.certified, time.Now())
+	return fmt.Sprintf("the login of %s was refused (%d %s offered; the server takes %s)", who, t.offered, plural(t.offered, "key", "keys"), methods) + message,
+		join("is the key in the host's authorized_keys, and the account open? See: "+to.Command("-v")+" true", hint)
 }
 
 func sayBeforeBanner(to Target, t transcript, line string) (string, string) {
