@@ -110,7 +110,7 @@ var LimitsOfRun = [...]string{"memory_bytes", "cpu_percent", "tasks"}
 
 // OOM is what the host's memory killer did to a run's work, where its cgroup knows.
 type OOM struct {
-	Killed  int64 `json:"killed"`             // processes
+	Kills   int64 `json:"kills"`              // as the kernel counts: a process that goes with its group may count twice
 	AtLimit bool  `json:"at_limit,omitempty"` // a limit on its memory was reached; else the host's, or that of what it is in
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,9 +95,8 @@ func oomWords(o *longstop.OOM) string {
 	if o == nil {
 		return ""
 	}
-	text := fmt.Sprintf("the memory killer killed %s of it", count(int(o.Killed), "process", "processes"))
 	if o.AtLimit {
-		return text + ", at its limit on memory"
+		return "the memory killer struck, at its own limit"
 	}
-	return text + ", at no limit of its own"
+	return "the memory killer struck, at no limit of its own"
 }

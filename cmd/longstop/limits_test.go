@@ -57,8 +57,8 @@ func TestLimitOffers(t *testing.T) {
 func TestOOMIsNamed(t *testing.T) {
 	t.Parallel()
 	a := longstop.Action{Outcome: longstop.OutcomeFailed, Alive: longstop.AliveNo, Workload: longstop.Workload{State: longstop.WorkloadFinished,
-		Result: &longstop.Result{Signal: "KILL"}, OOM: &longstop.OOM{Killed: 2, AtLimit: true}}}
-	const want = "the memory killer killed 2 processes of it, at its limit on memory"
+		Result: &longstop.Result{Signal: "KILL"}, OOM: &longstop.OOM{Kills: 2, AtLimit: true}}}
+	const want = "the memory killer struck, at its own limit"
 	for _, text := range []string{ending(&a), strings.Join(workloadWords(&a, time.Now()), " ")} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q", text)

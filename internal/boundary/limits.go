@@ -182,13 +182,13 @@ func parseOOM(events string) (*longstop.OOM, error) {
 		if name == "oom" {
 			oom.AtLimit = n > 0
 		} else {
-			oom.Killed, known = n, true
+			oom.Kills, known = n, true
 		}
 	}
 	switch {
 	case !known:
 		return nil, errors.New("read memory.events: it does not say whether a process was killed")
-	case oom.Killed == 0:
+	case oom.Kills == 0:
 		return nil, nil
 	}
 	return &oom, nil

@@ -149,11 +149,11 @@ func TestOOMIsReadFromAStandInFolder(t *testing.T) {
 	}
 	for events, want := range map[string]longstop.OOM{
 		"low 0\nhigh 0\nmax 12\noom 0\noom_kill 0\noom_group_kill 0\n": {},
-		"low 0\nhigh 0\nmax 12\noom 2\noom_kill 5\noom_group_kill 1\n": {Killed: 5, AtLimit: true},
-		"low 0\nhigh 0\nmax 0\noom 0\noom_kill 1\n":                    {Killed: 1}, // the machine's memory
+		"low 0\nhigh 0\nmax 12\noom 2\noom_kill 5\noom_group_kill 1\n": {Kills: 5, AtLimit: true},
+		"low 0\nhigh 0\nmax 0\noom 0\noom_kill 1\n":                    {Kills: 1}, // the machine's memory
 	} {
 		put(t, c.place.Path+"/memory.events", events)
-		if got, err := c.OOM(); err != nil || (got == nil) != (want.Killed == 0) || got != nil && *got != want {
+		if got, err := c.OOM(); err != nil || (got == nil) != (want.Kills == 0) || got != nil && *got != want {
 			t.Errorf("OOM of %q = %+v, %v", events, got, err)
 		}
 	}

@@ -968,8 +968,8 @@ func appendResult(b []byte, v *longstop.Result) []byte {
 
 func appendOOM(b []byte, v *longstop.OOM) []byte {
 	start := len(b)
-	b = append(b, `,"killed":`...)
-	b = strconv.AppendInt(b, int64(v.Killed), 10)
+	b = append(b, `,"kills":`...)
+	b = strconv.AppendInt(b, int64(v.Kills), 10)
 	if v.AtLimit {
 		b = append(b, `,"at_limit":`...)
 		b = strconv.AppendBool(b, v.AtLimit)
@@ -1865,8 +1865,8 @@ func readResult(r *reader, v *longstop.Result) {
 func readOOM(r *reader, v *longstop.OOM) {
 	for begun := false; r.member(&begun); {
 		switch string(r.name()) {
-		case "killed":
-			v.Killed = int64(r.int())
+		case "kills":
+			v.Kills = int64(r.int())
 		case "at_limit":
 			v.AtLimit = r.bool()
 		default:

@@ -80,7 +80,7 @@ func TestLimitsAndOOMWithAStandInForTheKernelsFiles(t *testing.T) {
 			}
 			os.WriteFile(l.path("go"), nil, 0600)
 			rec = l.final(sub.RunID)
-			if rec.Writer.Kind != who || rec.Result == nil || rec.Result.Signal != "KILL" || rec.OOM == nil || *rec.OOM != (longstop.OOM{Killed: 2, AtLimit: true}) {
+			if rec.Writer.Kind != who || rec.Result == nil || rec.Result.Signal != "KILL" || rec.OOM == nil || *rec.OOM != (longstop.OOM{Kills: 2, AtLimit: true}) {
 				t.Errorf("%s", show(rec))
 			}
 		})
@@ -139,7 +139,7 @@ func TestLiveLimitsInAUnitWithAStandInForTheKernelsFiles(t *testing.T) {
 	}
 	os.WriteFile(l.path("go"), nil, 0600)
 	rec = l.final(sub.RunID)
-	if rec.Writer.Kind != longstop.WriterOwner || rec.Result == nil || rec.Result.Signal != "KILL" || rec.OOM == nil || rec.OOM.Killed != 2 {
+	if rec.Writer.Kind != longstop.WriterOwner || rec.Result == nil || rec.Result.Signal != "KILL" || rec.OOM == nil || rec.OOM.Kills != 2 {
 		t.Errorf("%s", show(rec))
 	}
 	eventually(t, "the unit's end", func() bool { _, err := os.Stat(unit); return os.IsNotExist(err) })

@@ -30,7 +30,7 @@ func TestLimitsOfARunOnThisKernel(t *testing.T) {
 		held         func(l *lab, r longstop.Record) bool
 	}{
 		{"memory_bytes", "tail /dev/zero", longstop.Limits{MemoryBytes: 32 << 20}, func(_ *lab, r longstop.Record) bool {
-			return r.Result != nil && r.Result.Signal == "KILL" && r.OOM != nil && r.OOM.Killed > 0 && r.OOM.AtLimit
+			return r.Result != nil && r.Result.Signal == "KILL" && r.OOM != nil && r.OOM.Kills > 0 && r.OOM.AtLimit
 		}},
 		{"tasks", "for i in 1 2 3 4 5 6 7 8 9; do sleep 5 & done; echo all; exit 7", longstop.Limits{Tasks: 5}, func(l *lab, r longstop.Record) bool {
 			return r.Result != nil && !exited(r, 7) && l.stdout(r.RunID) == ""

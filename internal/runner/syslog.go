@@ -46,7 +46,7 @@ func logEnd(rec longstop.Record) {
 		words += " effect_proof=" + string(rec.EffectProof)
 	}
 	if rec.OOM != nil {
-		words += fmt.Sprintf(" oom_killed=%d", rec.OOM.Killed)
+		words += fmt.Sprintf(" oom_kills=%d", rec.OOM.Kills)
 	}
 	if rec.Cause != "" {
 		words += " cause=" + string(rec.Cause)
