@@ -2,3 +2,5 @@
 // the errors, as they appear in JSON everywhere. It owns names and shapes, knows no rule about
 // which state follows which (internal/lifecycle), and imports the standard library alone.
 package longstop
+
+//go:generate go test -run TestCasesPage -update .
