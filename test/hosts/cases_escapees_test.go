@@ -4,6 +4,7 @@ package hosts
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,22 +143,32 @@ func TestC049OneServerMoreEachTime(t *testing.T) {
 	h, g := rig.Up(t, "h1"), newGateway(t)
 	g.enrol(t, h)
 	for _, leftover := range []longstop.Leftover{longstop.LeftoverKill, longstop.LeftoverWait, longstop.LeftoverRelease} {
-		var ids []longstop.ActionID
+		cancel := []string{"cancel"}
 		for range 5 {
-			ids = append(ids, g.launch(t, "--leftover", string(leftover), h.Name, "-c",
-				"setsid sleep 1000 </dev/null >/dev/null 2>&1 & exit 0"))
+			id := g.launch(t, "--leftover", string(leftover), h.Name, "-c", "setsid sleep 1000 </dev/null >/dev/null 2>&1 & exit 0")
+			cancel = append(cancel, string(id))
 		}
-		for _, id := range ids {
-			checkLeftover(t, h, g, id, leftover)
+		var five []longstop.Action
+		eventually(t, 20*time.Second, "the end of their main processes", func() bool {
+			g.ask(t, &five, "ps", "-a", "-n", "5")
+			return len(five) == 5 && !slices.ContainsFunc(five, func(a longstop.Action) bool {
+				return !a.Workload.State.Final() && a.Workload.State != longstop.WorkloadLingering
+			})
+		})
+		for _, a := range five {
+			checkLeftover(t, h, g, a, leftover)
+		}
+		g.must(t, cancel...)
+		for _, a := range five {
+			if left := ofRun(t, h, a.RunID); len(left) > 0 {
+				t.Errorf("%s, cancelled: %v", leftover, left)
+			}
 		}
 	}
 }
 
-func checkLeftover(t *testing.T, h *rig.Host, g *gateway, id longstop.ActionID, leftover longstop.Leftover) {
+func checkLeftover(t *testing.T, h *rig.Host, g *gateway, a longstop.Action, leftover longstop.Leftover) {
 	t.Helper()
-	a := g.await(t, id, 20*time.Second, "the end of its main process", func(a longstop.Action) bool {
-		return a.Workload.State.Final() || a.Workload.State == longstop.WorkloadLingering
-	})
 	living := ofRun(t, h, a.RunID)
 	if leftover == longstop.LeftoverKill {
 		wantExit(t, a, 0)
@@ -166,21 +177,12 @@ func checkLeftover(t *testing.T, h *rig.Host, g *gateway, id longstop.ActionID, 
 		}
 		return
 	}
-	p := g.inspect(t, id).Processes
+	p := g.inspect(t, a.ID).Processes
 	if len(living) != 1 || len(p) != 1 || !strings.Contains(p[0].Command, "sleep 1000") || p[0].StartTime == 0 {
 		t.Errorf("%s: %v, inspect: %s", leftover, living, pretty(p))
 	}
 	if final := a.Workload.State.Final(); final != (leftover == longstop.LeftoverRelease) || a.Alive != longstop.AliveYes {
 		t.Errorf("%s:\n%s", leftover, pretty(a))
-	}
-	var all []longstop.Action
-	g.ask(t, &all, "ps", "-a")
-	if listed := fmt.Sprint(pretty(all)); !strings.Contains(listed, string(id)) {
-		t.Errorf("%s is not listed", id)
-	}
-	g.must(t, "cancel", string(id))
-	if left := ofRun(t, h, a.RunID); len(left) > 0 {
-		t.Errorf("%s, cancelled: %v", leftover, left)
 	}
 }
 
