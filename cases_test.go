@@ -77,7 +77,7 @@ var kinds = []struct {
 	{"K7: output", []reported{
 		{"C067", "NUL and other bytes", ""},
 		{"C068", "a terminal's line ends, both streams in one", ""},
-		{"C070", "lines of megabytes, progress that returns the carriage", ""},
+		{"C070", "lines of megabytes, progress that returns the carriage", "Output is bytes from an offset: there is no view of last lines, nor of what is left of lines that returned the carriage."},
 		{"C071", "start-up files that print", ""},
 		{"C073", "a locale that the host does not have", ""},
 		{"C074", "nothing appears before the end", ""},
