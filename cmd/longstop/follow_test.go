@@ -115,8 +115,8 @@ func TestRunDetaches(t *testing.T) {
 	t.Parallel()
 	s := newScript(t)
 	s.stream(runPath, func(r *http.Request, send sender) {
-		if r.URL.Query().Get("soon") != "1" {
-			t.Errorf("the end is waited for: %s", r.URL.RawQuery)
+		if q := r.URL.Query(); q.Get("stdout") != "-1" || q.Get("stderr") != "-1" {
+			t.Errorf("its output is waited for: %s", r.URL.RawQuery)
 		}
 		send("action", 0, anAction(func(a *longstop.Action) { a.Launch.State = longstop.LaunchSent }))
 		send("action", 0, anAction(func(a *longstop.Action) {

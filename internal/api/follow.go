@@ -129,18 +129,17 @@ func (s *Server) told(w http.ResponseWriter, r *http.Request, follow bool, statu
 }
 
 // run launches. Without follow the answer is the action once the launch is accepted, rejected or
-// unknown; with it, everything from its first moment on. With soon=1 the caller waits for no more than
-// that answer.
+// unknown; with it, everything from its first moment on.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
 	q := queryOf(r)
-	follow, soon := q.flag("follow"), q.flag("soon")
+	follow := q.flag("follow")
 	from := offsets(q)
 	var req longstop.RunRequest
 	if err := firstOf(q.check(), func() error { return readJSON(w, r, &req) }); err != nil {
 		return err
 	}
 	if !follow {
-		a, err := s.gateway.Run(r.Context(), req, asker(r), gateway.Told{Soon: true})
+		a, err := s.gateway.Run(r.Context(), req, asker(r), gateway.Told{})
 		if err != nil {
 			return err
 		}
@@ -148,7 +147,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
 		return writeJSON(w, http.StatusCreated, a)
 	}
 	return s.following(w, r, from, func(ctx context.Context, f *follower) (longstop.Action, error) {
-		a, err := s.gateway.Run(ctx, req, asker(r), gateway.Told{Note: f.note, Action: func(a longstop.Action) { f.saw(a) }, Soon: soon})
+		a, err := s.gateway.Run(ctx, req, asker(r), gateway.Told{Note: f.note, Action: func(a longstop.Action) { f.saw(a) }})
 		if err != nil && a.ID != "" && !a.Settled() {
 			// The launch is unknown: that is a state of the action, asked about until it is known.
 			f.note(asError(err).Error())

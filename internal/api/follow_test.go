@@ -16,34 +16,6 @@ import (
 	"github.com/longstop/longstop/internal/gateway"
 )
 
-// Who waits for the host's answer alone is not kept waiting for the end of the run.
-func TestLaunchIsToldSoon(t *testing.T) {
-	t.Parallel()
-	f := newFake()
-	asked := make(chan bool, 2)
-	f.run = func(_ context.Context, told gateway.Told) error {
-		asked <- told.Soon
-		f.change(func(a *longstop.Action) {
-			a.Launch.State, a.Workload.State = longstop.LaunchAccepted, longstop.WorkloadFinished
-		})
-		return nil
-	}
-	c, _ := serve(t, f)
-	for i, ask := range []func(context.Context, longstop.RunRequest) (*client.Follow, error){
-		func(ctx context.Context, r longstop.RunRequest) (*client.Follow, error) {
-			return c.Run(ctx, r, client.Offsets{})
-		}, c.Launch} {
-		stream, err := ask(t.Context(), longstop.RunRequest{Host: "h1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if soon := <-asked; soon != (i == 1) {
-			t.Errorf("call %d: soon %v", i, soon)
-		}
-		stream.Close()
-	}
-}
-
 // collect reads a follow stream to its end.
 func collect(t *testing.T, f *client.Follow) (out map[longstop.FollowKind]string, actions []longstop.Action, err error) {
 	t.Helper()

@@ -199,7 +199,6 @@ func (o Offsets) query() url.Values {
 func (c *Client) Launch(ctx context.Context, run longstop.RunRequest) (*Follow, error) {
 	query := Offsets{Stdout: -1, Stderr: -1}.query()
 	query.Set("follow", "1")
-	query.Set("soon", "1")
 	return c.stream(ctx, "POST", v1+"/actions", query, fastjson.AppendRun(nil, &run))
 }
 

@@ -46,7 +46,6 @@ type Config struct {
 type Told struct {
 	Note   func(line string)     // one line for people: "copying the runner to h1 (3.4 MB)"
 	Action func(longstop.Action) // Run: the action, as soon as its id exists and at each change
-	Soon   bool                  // Run: the host's answer is not kept back for an end that may follow at once
 }
 
 // Gateway launches, observes, cancels and reconciles. Its methods are safe for concurrent use.

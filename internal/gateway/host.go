@@ -59,8 +59,7 @@ type run struct {
 	intended bool     // journalled that its key is being asked about
 	record   [32]byte // hash of the last record looked at
 	output   longstop.Output
-	early    *earlyStatus    // pushed before the submit's answer was applied
-	last     chan<- struct{} // tells the launch that early is the last of the run
+	early    *earlyStatus // pushed before the submit's answer was applied
 	lease    leaseSight
 	said     cancelSaid
 	halts    int       // how often a cancel was asked

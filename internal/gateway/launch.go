@@ -40,10 +40,7 @@ func (g *Gateway) Run(ctx context.Context, req longstop.RunRequest, peer longsto
 	if err != nil {
 		return longstop.Action{}, err
 	}
-	l := &launching{g: g, h: h, want: want, ctx: ctx, done: make(chan struct{}), last: make(chan struct{}, 1)}
-	if told.Soon {
-		signal(l.last)
-	}
+	l := &launching{g: g, h: h, want: want, ctx: ctx, done: make(chan struct{})}
 	a, existing, err := l.enter(ctx, requester(req.By, peer))
 	if err != nil {
 		return longstop.Action{}, err
@@ -112,7 +109,6 @@ type launching struct {
 	want *asked
 	ctx  context.Context // its caller's
 	done chan struct{}   // closed when the launch is out of these hands
-	last chan struct{}   // told when the run's final record was pushed before the answer was applied
 
 	id     longstop.ActionID
 	made   longstop.Action // as it was made: what it is never changes
@@ -171,7 +167,7 @@ func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.
 			return a, false, err
 		}
 	}
-	l.h.hold(a, l.secret, l.last) // before it is durable: the reconciler leaves a held launch alone
+	l.h.hold(a, l.secret) // before it is durable: the reconciler leaves a held launch alone
 	var ahead *begun
 	if l.warm != nil && !a.Request.OwnChannel {
 		ahead = l.warm.begin(wire.VerbSubmit, l.submit, submitWithin)
@@ -317,9 +313,9 @@ func (l *launching) prepare() (*channel, error) {
 	return ch, nil
 }
 
-// hold puts a new action into the hands of Run, which is told when its last word has come.
-func (h *host) hold(a longstop.Action, secret []byte, last chan<- struct{}) {
-	h.take(&run{action: a, secret: secret, held: true, last: last})
+// hold puts a new action into the hands of Run.
+func (h *host) hold(a longstop.Action, secret []byte) {
+	h.take(&run{action: a, secret: secret, held: true})
 }
 
 // release gives a launch to the reconciler.

@@ -123,9 +123,9 @@ func cannotSee(d *draft, because longstop.UnknownReason, message, by string, raw
 	d.note(journal.Observed, by, say, sqlite.Raw{Kind: "record", Bytes: raw})
 }
 
-// gatherFor is how long a record that is not final waits for others, pushed or in a submit's answer, so
-// that what a short run writes in a row costs one flush: with the intent two, however short it is. It is
-// more than a run of nothing and a flush on its host take. A final record never waits.
+// gatherFor is how long a pushed record that is not final waits for others, so that what a short run
+// writes in a row costs one flush. A final record never waits, nor does a submit's answer: its host has
+// kept it back for as long (answerSoon in internal/runner).
 //
 // Whoever loses power meanwhile loses what nobody was told of. The intent is durable, so the run is asked
 // about again, and its host has it; a result is told once it is durable here.
@@ -233,9 +233,6 @@ func (h *host) lookAt(s wire.RunStatus, now longstop.BootTime, by string) looked
 	a, secret := r.action, r.secret
 	if r.held && a.Launch.State == longstop.LaunchSent && s.Error == nil {
 		r.early = &earlyStatus{s, now} // the launch applies it with the submit's own answer
-		if isFinal(s.Record) {
-			signal(r.last)
-		}
 		h.mu.Unlock()
 		return looked{}
 	}

@@ -167,9 +167,7 @@ func (l *launching) settle(c carried, first bool) {
 	var seen examined
 	var bad error
 	if err == nil {
-		if seen, bad = examine(&l.made, l.secret, answer.Record); !isFinal(answer.Record) {
-			l.gather()
-		}
+		seen, bad = examine(&l.made, l.secret, answer.Record)
 	}
 	var applied []byte // the record that the facts rest on now
 	_, lost := l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
@@ -199,17 +197,6 @@ func (l *launching) settle(c carried, first bool) {
 	}
 	if c.side != nil {
 		l.g.goes(func() { l.awaitExit(c) })
-	}
-}
-
-// gather waits for the final record, but not for long.
-func (l *launching) gather() {
-	timer := time.NewTimer(gatherFor)
-	defer timer.Stop()
-	select {
-	case <-l.last:
-	case <-timer.C:
-	case <-l.h.ctx.Done():
 	}
 }
 

@@ -87,7 +87,7 @@ func TestPauseIsShortForWaiters(t *testing.T) {
 		h := newHost(g, sqlite.Host{Host: longstop.Host{Name: "web-1"}})
 		defer h.stop()
 		a := longstop.Action{ID: "act_1", Launch: longstop.Launch{State: longstop.LaunchUnknown}}
-		h.hold(a, nil, nil)
+		h.hold(a, nil)
 		paused := func() time.Duration {
 			began := time.Now()
 			h.pause(time.Minute)

@@ -17,7 +17,7 @@ func TestC116TheWallClockIsSet(t *testing.T) {
 	day := 24 * time.Hour
 	for _, set := range []time.Duration{0, 400 * time.Millisecond, day, -day, -2 * day} {
 		c.stamp(time.Now().Add(set))
-		if got := time.Duration(c.rec.ClockSetMS) * time.Millisecond; (got-set).Abs() > time.Second {
+		if got := time.Duration(c.rec.ClockSetMS) * time.Millisecond; (got - set).Abs() > time.Second {
 			t.Errorf("set by %v: %v", set, got)
 		}
 	}
