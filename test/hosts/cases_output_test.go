@@ -57,9 +57,10 @@ func TestC067EveryByte(t *testing.T) {
 // TestC070OneLongLine: nobody on the way holds a line of 50 MB whole, or 200,000 that only return the carriage.
 func TestC070OneLongLine(t *testing.T) {
 	t.Parallel()
-	h, g := rig.New(t), newGateway(t)
-	g.enrol(t, h)
-	id := g.launch(t, h.Name, "-c", `head -c 50000000 /dev/zero | tr '\0' x; i=0; while [ $i -lt 200000 ]; do printf "\r%d%%" $i; i=$((i+1)); done; echo; touch /tmp/c070; sleep 600`)
+	h, g := rig.Up(t, "h1"), newGateway(t)
+	name := g.enrolAs(t, h, "other") // whose keeper nobody else has much to do with
+	h.Exec(t, "rm", "-f", "/tmp/c070")
+	id := g.launch(t, name, "-c", `head -c 50000000 /dev/zero | tr '\0' x; i=0; while [ $i -lt 200000 ]; do printf "\r%d%%" $i; i=$((i+1)); done; echo; touch /tmp/c070; sleep 600`)
 	follow := g.command(t.Context(), "logs", "-f", "-t", string(id))
 	followed, err := os.Create(filepath.Join(t.TempDir(), "followed"))
 	if err != nil {

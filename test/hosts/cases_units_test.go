@@ -93,6 +93,33 @@ func TestC061OftenStarted(t *testing.T) {
 	}
 }
 
+// TestC061RefusedStart: a start that the manager refuses, skips or fails is a launch that failed, with why; no status
+// of a unit's is taken for the work's.
+func TestC061RefusedStart(t *testing.T) {
+	t.Parallel()
+	h, g := rig.New(t), newGateway(t)
+	name := g.enrolAs(t, h, "root")
+	g.must(t, "run", "--owner", "systemd", name, "--", "true")
+	const dir = "/etc/systemd/system/longstop-.service.d" // for all units of that prefix, systemd.unit(5)
+	for _, c := range []string{"[Unit]\nRefuseManualStart=yes\n", "[Unit]\nConditionPathExists=/nowhere\n", "[Unit]\nAssertPathExists=/nowhere\n",
+		"[Unit]\nRequires=nowhere.service\nAfter=nowhere.service\n", "[Service]\nExecStartPre=/bin/false\n"} {
+		h.Exec(t, "mkdir", "-p", dir)
+		h.WriteFile(t, dir+"/refuse.conf", 0o644, []byte(c))
+		h.Exec(t, "systemctl", "daemon-reload")
+		r := g.longstop(t, "run", "--owner", "systemd", name, "--", "touch", "/tmp/c061")
+		a := g.show(t, g.newest(t))
+		if r.status != longstop.ExitNotStarted || a.Workload.Result != nil || a.Outcome != longstop.OutcomeNotStarted || r.took > 20*time.Second || h.Exists(t, "/tmp/c061") {
+			t.Errorf("%q: %s\n%s", c, r, pretty(a))
+		} else {
+			t.Logf("%q: %s", c, r.stderr)
+		}
+	}
+	h.Sh(t, "rm -r "+dir+"; systemctl daemon-reload")
+	if r := g.longstop(t, "run", "--owner", "systemd", name, "-c", "exit 3"); r.status != 3 {
+		t.Error(r)
+	}
+}
+
 // TestC062SshdIsStopped: an sshd whose sessions are in its own cgroup takes them along when it is stopped. Work in a
 // cgroup or a unit of its own stays; what goes has gone by a signal from outside, and no result is made up.
 func TestC062SshdIsStopped(t *testing.T) {
