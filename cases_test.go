@@ -102,7 +102,7 @@ var kinds = []struct {
 		{"C097", "a password that has expired", ""},
 	}},
 	{"K11: clocks", []reported{
-		{"C113", "timers stand still, a lease is enforced late", "An owner that is stopped or hangs stands in for a host that sleeps. Leases and deadlines are instants of CLOCK_BOOTTIME: sleep counts."},
+		{"C113", "timers stand still, a lease is enforced late", "Keeper and owner that are stopped stand in for a host that sleeps. Leases and deadlines are instants of CLOCK_BOOTTIME: sleep counts."},
 		{"C115", "gateway and host disagree about the time", ""},
 		{"C116", "the wall clock is set during a job", "Records of other times stand in for a clock that is set: hosts in namespaces share the machine's."},
 		{"C118", "a certificate that is not valid yet", ""},

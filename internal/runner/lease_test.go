@@ -190,3 +190,30 @@ func TestC113StoppedOwnerAndTheLease(t *testing.T) {
 	}
 	l.nobody(sub.RunID)
 }
+
+// C113: nobody of ours runs while a lease ends, as on a host that sleeps. Once they do, it is enforced at once.
+func TestC113NobodyRunsWhileALeaseEnds(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	sub := l.leased("echo up >> up; sleep 60", 1500*time.Millisecond)
+	sub.Request.GraceS = 0.2
+	l.submit(sub)
+	l.has("up", 1)
+	ours := []boundary.Identity{l.mustKeeper(), l.mustOwner(sub.RunID)} // the keeper first: it would bypass the owner
+	for _, id := range ours {
+		boundary.Signal(id, unix.SIGSTOP)
+	}
+	eventually(t, "the end of the lease, and some", func() bool { return boundary.BootNow() > sub.LeaseUntil.Add(time.Second) })
+	if rec := l.record(sub.RunID); rec.State != longstop.WorkloadRunning {
+		t.Fatalf("somebody runs: %s", show(rec))
+	}
+	woken := boundary.BootNow()
+	for _, id := range ours {
+		boundary.Signal(id, unix.SIGCONT)
+	}
+	rec := l.final(sub.RunID)
+	if !cancelled(rec, longstop.CauseLease) || rec.BootAt.Sub(woken) > 5*time.Second {
+		t.Errorf("%v after waking: %s", rec.BootAt.Sub(woken), show(rec))
+	}
+	l.nobody(sub.RunID)
+}

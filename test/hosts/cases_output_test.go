@@ -58,7 +58,7 @@ func TestC067EveryByte(t *testing.T) {
 func TestC070OneLongLine(t *testing.T) {
 	t.Parallel()
 	h, g := rig.Up(t, "h1"), newGateway(t)
-	name := g.enrolAs(t, h, "other") // whose keeper nobody else has much to do with
+	name := g.enrolAs(t, h, "ash") // whose keeper nobody else has much to do with
 	h.Exec(t, "rm", "-f", "/tmp/c070")
 	id := g.launch(t, name, "-c", `head -c 50000000 /dev/zero | tr '\0' x; i=0; while [ $i -lt 200000 ]; do printf "\r%d%%" $i; i=$((i+1)); done; echo; touch /tmp/c070; sleep 600`)
 	follow := g.command(t.Context(), "logs", "-f", "-t", string(id))
