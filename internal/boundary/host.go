@@ -15,7 +15,9 @@ import (
 )
 
 // MachineID is what names this installation (machine-id(5)), or empty where it has none.
-func MachineID() string {
+func MachineID() string { return machineID() }
+
+func readMachineID() string {
 	for _, path := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
 		if id := firstLine(path); len(id) == 32 {
 			return id
@@ -27,10 +29,11 @@ func MachineID() string {
 // BootID names this boot of this kernel; PID namespaces share it.
 func BootID() string { return bootID() }
 
-// A process sees neither change.
+// A process sees none of them change.
 var (
-	bootID = sync.OnceValue(func() string { return firstLine("/proc/sys/kernel/random/boot_id") })
-	pidNS  = sync.OnceValue(func() string { name, _ := os.Readlink("/proc/self/ns/pid"); return name })
+	machineID = sync.OnceValue(readMachineID)
+	bootID    = sync.OnceValue(func() string { return firstLine("/proc/sys/kernel/random/boot_id") })
+	pidNS     = sync.OnceValue(func() string { name, _ := os.Readlink("/proc/self/ns/pid"); return name })
 )
 
 // PIDNamespace names the table that process numbers belong to: "pid:[4026531836]".
