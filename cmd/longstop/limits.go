@@ -58,36 +58,52 @@ func limits(list []string) (*longstop.Limits, error) {
 	return l, nil
 }
 
-// limitOffers say which limits on a whole run a host can hold, and why not the others.
+// limitOffers say which limits on a whole run a host can hold, and why not the others: those together that
+// one remedy would help.
 func limitOffers(offers []longstop.BoundaryOffer) (lines []string) {
-	var held, why []string
+	var held []string
+	type lack struct {
+		names           []string
+		because, remedy string
+	}
+	var lacks []lack
 	for _, name := range longstop.LimitsOfRun {
-		var in []string
-		because, remedy := "", ""
-		for _, b := range offers {
-			for _, l := range b.Limits {
-				switch {
-				case l.Name == name && l.Can:
-					in = append(in, plain(string(b.Kind)))
-				case l.Name == name && b.Kind != longstop.BoundaryTree && because == "":
-					because, remedy = l.Because, l.Remedy
-				}
-			}
-		}
+		in, because, remedy := limitOffer(offers, name)
+		same := func(l lack) bool { return l.remedy == remedy && (remedy != "" || l.because == because) }
 		if in != nil {
 			held = append(held, name+" ("+strings.Join(in, ", ")+")")
+		} else if i := slices.IndexFunc(lacks, same); i >= 0 {
+			lacks[i].names = append(lacks[i].names, name)
 		} else if because != "" {
-			line := "no limit " + name + " on a whole run: " + plain(because)
-			if remedy != "" {
-				line += between + plain(remedy)
-			}
-			why = append(why, line)
+			lacks = append(lacks, lack{[]string{name}, because, remedy})
 		}
 	}
 	if held != nil {
 		lines = append(lines, "limits on a whole run: "+strings.Join(held, ", "))
 	}
-	return append(lines, why...)
+	for _, l := range lacks {
+		line := "no limit " + strings.Join(l.names, ", ") + " on a whole run: " + plain(l.because)
+		if l.remedy != "" {
+			line += between + plain(l.remedy)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// limitOffer is which boundaries hold a limit on a whole run, and why the best that cannot does not.
+func limitOffer(offers []longstop.BoundaryOffer, name string) (in []string, because, remedy string) {
+	for _, b := range offers {
+		for _, l := range b.Limits {
+			switch {
+			case l.Name == name && l.Can:
+				in = append(in, plain(string(b.Kind)))
+			case l.Name == name && b.Kind != longstop.BoundaryTree && because == "":
+				because, remedy = l.Because, l.Remedy
+			}
+		}
+	}
+	return in, because, remedy
 }
 
 // oomWords name what the host's memory killer did to a run's work.

@@ -38,10 +38,13 @@ func TestLimitOffers(t *testing.T) {
 		return []longstop.LimitOffer{{Name: "open_files", Can: true}, o}
 	}
 	tree := longstop.BoundaryOffer{Kind: longstop.BoundaryTree, Can: true, Limits: can(false)}
+	none := longstop.BoundaryOffer{Kind: longstop.BoundaryCgroup, Can: true, Limits: []longstop.LimitOffer{
+		{Name: "memory_bytes", Because: "no memory", Remedy: "boot it otherwise"}, {Name: "tasks", Because: "no pids", Remedy: "boot it otherwise"}}}
 	for _, c := range []struct {
 		offers []longstop.BoundaryOffer
 		want   []string
 	}{
+		{[]longstop.BoundaryOffer{none, tree}, []string{"no limit memory_bytes, tasks on a whole run: no memory · boot it otherwise"}},
 		{[]longstop.BoundaryOffer{tree}, nil},
 		{[]longstop.BoundaryOffer{{Kind: longstop.BoundaryCgroup, Can: true, Limits: can(false)}, tree}, []string{"no limit tasks on a whole run: no controller · boot it otherwise"}},
 		{[]longstop.BoundaryOffer{{Kind: longstop.BoundarySystemd, Can: true, Limits: can(true)}, {Kind: longstop.BoundaryCgroup, Can: true, Limits: can(true)}, tree},
