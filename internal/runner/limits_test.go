@@ -5,9 +5,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/wire"
 )
 
 // What the host's kernel cannot hold is refused before anything is begun, with why and what to do; what it
@@ -78,5 +80,46 @@ func TestHelloSaysWhichLimitsHold(t *testing.T) {
 				t.Errorf("a tree holds %s", o.Name)
 			}
 		}
+	}
+}
+
+// The same in a unit, on a host whose service manager has the controllers (test/uml): the owner, whom a limit on
+// the unit would bind too, steps aside and is there to say what became of the work.
+func TestLiveLimitsInAUnit(t *testing.T) {
+	can := map[string]bool{}
+	for _, b := range offers(surveyed(true)) {
+		for _, o := range b.Limits {
+			can[o.Name] = can[o.Name] || o.Can && b.Kind == longstop.BoundarySystemd
+		}
+	}
+	if !can["memory_bytes"] || !can["tasks"] {
+		t.Skip("skipped: no service manager holds limits here")
+	}
+	l := newLab(t)
+	submit := func(owner longstop.OwnerKind, script string, limits longstop.Limits) wire.Submit {
+		sub := l.request(longstop.Request{Script: script, Limits: &limits, Leftover: longstop.LeftoverKill, Owner: owner})
+		want := map[longstop.OwnerKind]longstop.BoundaryKind{longstop.OwnerSystemd: longstop.BoundarySystemd, longstop.OwnerRunner: longstop.BoundaryCgroup}[owner]
+		if rec := l.submit(sub); rec.Boundary.Kind != want {
+			t.Errorf("%s", show(rec))
+		}
+		return sub
+	}
+	for _, owner := range []longstop.OwnerKind{longstop.OwnerSystemd, longstop.OwnerRunner} { // the latter's, of a user, in a scope
+		over := submit(owner, "tail /dev/zero", longstop.Limits{MemoryBytes: 32 << 20})
+		if rec := l.final(over.RunID); rec.Writer.Kind != longstop.WriterOwner || rec.Result == nil || rec.Result.Signal != "KILL" || rec.OOM == nil || !rec.OOM.AtLimit {
+			t.Errorf("over its memory: %s", show(rec))
+		}
+	}
+	storm := submit(longstop.OwnerSystemd, "f() { f | f & }; f; sleep 600", longstop.Limits{Tasks: 30})
+	l.state(storm.RunID, longstop.WorkloadRunning)
+	if _, rec := l.cancel(storm.RunID, 0, 20*time.Second); rec.State != longstop.WorkloadCancelled || rec.Writer.Kind != longstop.WriterOwner {
+		t.Errorf("a fork storm: %s", show(rec))
+	}
+	l.nobody(storm.RunID)
+	slow := l.request(longstop.Request{Script: "exit 3", Limits: &longstop.Limits{CPUPercent: 50}, Owner: longstop.OwnerSystemd})
+	if _, err := l.trySubmit(slow); can["cpu_percent"] == (longstop.CodeOf(err) == longstop.CodeUnsupported) {
+		t.Errorf("cpu_percent, which can be held: %v: %v", can["cpu_percent"], err)
+	} else if err == nil && !exited(l.final(slow.RunID), 3) {
+		t.Errorf("%s", show(l.record(slow.RunID)))
 	}
 }
