@@ -307,7 +307,7 @@ func TestAsAPlainUser(t *testing.T) {
 		t.Skip("it is there already")
 	}
 	t.Parallel()
-	asUser(t, "^(TestC032.*|TestC092.*|TestWorkload.*|TestCancelReaches.*|TestC013.*|TestLaw2.*|TestLaw3.*|TestLaw10.*|TestTwoOwners.*|TestLeftover.*|TestC010.*|TestOutputIs.*|TestOutputSurvives.*)$", nil)
+	asUser(t, "^(TestC032.*|TestC092.*|TestWorkload.*|TestCancelReaches.*|TestC013.*|TestLaw2.*|TestLaw3.*|TestLaw6Storm.*|TestLaw10.*|TestTwoOwners.*|TestLeftover.*|TestC010.*|TestOutputIs.*|TestOutputSurvives.*)$", nil)
 }
 
 // Secrets are held where a workload of the same user cannot read them.

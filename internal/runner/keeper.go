@@ -35,7 +35,7 @@ type keeper struct {
 	standbys map[boundary.Identity]*ward // owners without a run
 	spare    *ward                       // the one of them that nobody waits for
 	wards    map[longstop.RunID]*ward    // runs whose owner is, or was, our child
-	freed    []*ward                     // runs that ended, and standbys, of which children of ours are left
+	freed    []*ward                     // runs that ended, of which children of ours are left
 	adopted  map[int]*child              // inherited children, by their numbers, which are theirs until they are reaped
 	cameIn   int                         // how many there have been
 	sweeps   sweeps

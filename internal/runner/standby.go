@@ -93,7 +93,7 @@ func (k *keeper) startOwner() (*ward, error) {
 	return w, nil
 }
 
-// standbyEnded takes note that an owner without a run ended.
+// standbyEnded takes note that an owner without a run ended. It had started nothing: no child can be of it.
 func (k *keeper) standbyEnded(id boundary.Identity) bool {
 	w := k.standbys[id]
 	if w == nil {
@@ -103,7 +103,6 @@ func (k *keeper) standbyEnded(id boundary.Identity) bool {
 	if k.spare == w {
 		k.spare = nil
 	}
-	k.freed = append(k.freed, w)
 	return true
 }
 

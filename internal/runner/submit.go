@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -213,9 +212,7 @@ func (k *keeper) assign(w *ward, sub wire.Submit, from login) error {
 	k.mu.Lock()
 	w.id, w.secret, w.report = sub.RunID, sub.Secret, report
 	w.overdue = overdue(firstRecord(sub, longstop.Writer{})) // until it answers
-	if w.dead = k.standbys[w.owner] == nil; w.dead {
-		k.freed = slices.DeleteFunc(k.freed, func(f *ward) bool { return f == w })
-	}
+	w.dead = k.standbys[w.owner] == nil
 	delete(k.standbys, w.owner)
 	k.wards[w.id] = w
 	k.mu.Unlock()

@@ -43,6 +43,12 @@ func (k *keeper) lookAgain() {
 	}
 }
 
+// reap takes note of every child that ended, and takes over from owners that did.
+func (k *keeper) reap() {
+	k.lookAgain()
+	k.mu.Unlock()
+}
+
 // sweep reaps who has ended, finds out whose the new children are, and has whoever is concerned look
 // again. k.mu is held throughout: nobody sees that somebody ended and not the children that he left us.
 //

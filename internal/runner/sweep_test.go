@@ -57,13 +57,55 @@ func TestLaw6StormAmongAmbiguousOrphans(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, s := range boundary.All() {
-		if p := boundary.Describe(s); !s.Dead() && strings.Contains(p.Command, l.dir) {
-			t.Errorf("left: %+v", p)
-		}
-	}
+	l.nothing()
 	if children := boundary.Children(keeper.PID, 0); len(children) > 1 { // a spare
 		t.Errorf("the keeper has children: %v", children)
+	}
+}
+
+// Law 6: an owner that had no run ends beside an inherited one that forks without end. It left nobody, and
+// makes no doubt whose the new children are.
+func TestLaw6StormOutlivesASpareOwner(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.program("storm", perlStorm)
+	sub := l.script("(env -i setsid " + l.path("storm") + " &); " + waitForGo)
+	l.submit(sub)
+	l.has("up", 2)
+	spare := func() (id boundary.Identity, there bool) {
+		keeper, run := l.mustKeeper(), l.mustOwner(sub.RunID)
+		for _, pid := range boundary.Children(keeper.PID, 0) {
+			if s, err := boundary.Look(pid); err == nil && s.Name == "longstop-owner" && s.Identity != run {
+				return s.Identity, true
+			}
+		}
+		return id, false
+	}
+	var id boundary.Identity
+	eventually(t, "a spare", func() (there bool) { id, there = spare(); return there })
+	l.kill(l.mustOwner(sub.RunID))
+	l.state(sub.RunID, longstop.WorkloadOrphaned)
+	keeper := l.mustKeeper()
+	boundary.Signal(keeper, unix.SIGSTOP) // so that it sees that together with children that it does not know
+	before := boundary.Children(keeper.PID, 0)
+	l.kill(id)
+	eventually(t, "new children", func() bool { return len(boundary.Children(keeper.PID, 0)) > 2*len(before) })
+	boundary.Signal(keeper, unix.SIGCONT)
+	answer, rec := l.cancel(sub.RunID, 100*time.Millisecond, 20*time.Second)
+	if !cancelled(rec, longstop.CauseRequest) || len(answer.Survivors) > 0 {
+		t.Errorf("%s, survivors %v", show(rec), answer.Survivors)
+	}
+	l.nothing()
+	t.Logf("emptied %v after the first KILL, %d killed", rec.Cancel.EmptyAt.Sub(rec.Cancel.KilledAt.Time), rec.Cancel.Killed)
+}
+
+// nothing checks that no living process has the lab's folder in its arguments.
+func (l *lab) nothing() {
+	l.t.Helper()
+	for _, s := range boundary.All() {
+		if p := boundary.Describe(s); !s.Dead() && strings.Contains(p.Command, l.dir) {
+			l.t.Errorf("left: %+v", p)
+		}
 	}
 }
 
