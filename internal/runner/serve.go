@@ -68,7 +68,8 @@ func (s *server) read(ctx context.Context, frames *wire.Reader, inHand *sync.Wai
 		s.early = asked{}
 		inHand.Go(func() {
 			var err error
-			if request.Nonce != nonce {
+			if request.Nonce != nonce { // none of it: what was read early may have been withdrawn
+				request = asked{}
 				request.Request, err = decodeRequest(nonce, body)
 			}
 			select {

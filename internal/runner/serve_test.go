@@ -3,6 +3,7 @@ package runner
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/record"
 	"github.com/longstop/longstop/internal/wire"
 )
 
@@ -276,6 +278,48 @@ func TestServeReadsStrictly(t *testing.T) {
 	}
 	if r := s.run(nil, "serve"); r.status != exitAnswered || len(r.stdout) > 0 {
 		t.Errorf("nothing at all: %+v", r)
+	}
+}
+
+// A submit that was begun and withdrawn is as if it had never come, whatever comes next.
+func TestLaw4WithdrawnSubmitIsNothing(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.submit(l.script("true")) // a keeper is there
+	withdrawn, next := l.script("touch withdrawn"), l.script("touch next")
+	var begun, rest bytes.Buffer
+	frame := func(sub wire.Submit) (nonce string, frame []byte) {
+		body, err := json.Marshal(sub)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request := wire.Request{Protocol: wire.Protocol, Nonce: wire.NewNonce(), Verb: wire.VerbSubmit, Host: identityOf(l.f), StateDir: l.f.Dir(), WithinMS: 20_000, Body: body}
+		if frame, err = json.Marshal(request); err != nil {
+			t.Fatal(err)
+		}
+		return request.Nonce, frame
+	}
+	first, body := frame(withdrawn)
+	wire.BeginFrame(&begun, first, body)
+	wire.EndFrame(&rest, first, false)
+	second, body := frame(next)
+	wire.WriteFrame(&rest, second, body) // whole at once
+	var out bytes.Buffer
+	if status := serve(newHost(permit{}), io.MultiReader(&begun, &rest), &out); status != exitAnswered {
+		t.Errorf("exit %d", status)
+	}
+	answered, _, err := wire.ReadOne(&out, second, wire.Options{MaxNoise: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := wire.DecodeAnswer(second, answered)
+	var said wire.SubmitAnswer
+	if err != nil || answer.Error != nil || wire.Strict(answer.Body, &said) != nil {
+		t.Fatalf("%s, %v", answered, err)
+	}
+	l.verify(next.RunID, said.Record)
+	if _, err := l.f.Run(withdrawn.RunID); !errors.Is(err, record.ErrNoRun) {
+		t.Errorf("the run of the withdrawn submit: %v", err)
 	}
 }
 
