@@ -52,6 +52,10 @@ func TestUpgradeUnderRunningWork(t *testing.T) {
 	keeper := g.inspect(t, goesOn).Keeper
 
 	g.must(t, "daemon", "stop")
+	defer func(bin string) {
+		g.longstop(t, "daemon", "stop")
+		g.bin = bin
+	}(g.bin)
 	g.bin = builtAs(t, newer)
 	if now := runner(); now != newer || now == old {
 		t.Fatalf("the host's runner is %s, after %s", now, old)
