@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -158,9 +159,13 @@ func writeFile(path, value string) error {
 }
 
 // OOM reads what the memory killer did to the cgroup's processes, nil if nothing. Where the cgroup has no
-// memory controller nobody knows: fs.ErrNotExist.
+// memory controller nobody knows (fs.ErrNotExist), but its unit's may: who asks is the main process, and lives.
 func (c *Cgroup) OOM() (*longstop.OOM, error) {
-	data, err := os.ReadFile(fault.StandIn(filepath.Join(c.place.Path, "memory.events")))
+	const events = "memory.events"
+	data, err := os.ReadFile(fault.StandIn(filepath.Join(c.place.Path, events)))
+	if errors.Is(err, fs.ErrNotExist) && c.inUnit {
+		data, err = os.ReadFile(fault.StandIn(filepath.Join(filepath.Dir(c.place.Path), events)))
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -157,6 +157,15 @@ func TestOOMIsReadFromAStandInFolder(t *testing.T) {
 			t.Errorf("OOM of %q = %+v, %v", events, got, err)
 		}
 	}
+	os.Remove(c.place.Path + "/memory.events")
+	put(t, filepath.Dir(c.place.Path)+"/memory.events", "oom 0\noom_kill 1\n")
+	if _, err := c.OOM(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its home's: %v", err)
+	}
+	c.inUnit = true
+	if got, err := c.OOM(); err != nil || got == nil || *got != (longstop.OOM{Kills: 1}) {
+		t.Errorf("its unit's: %+v, %v", got, err)
+	}
 	for _, bad := range []string{"", "oom 1\n", "oom_kill\n", "oom_kill x\n"} {
 		if got, err := parseOOM(bad); err == nil {
 			t.Errorf("parseOOM(%q) = %+v", bad, got)

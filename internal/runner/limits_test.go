@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/systemd"
 	"github.com/longstop/longstop/internal/wire"
 )
 
@@ -109,6 +112,20 @@ func TestLiveLimitsInAUnit(t *testing.T) {
 		if rec := l.final(over.RunID); rec.Writer.Kind != longstop.WriterOwner || rec.Result == nil || rec.Result.Signal != "KILL" || rec.OOM == nil || !rec.OOM.AtLimit {
 			t.Errorf("over its memory: %s", show(rec))
 		}
+	}
+	// Somebody else's limit, on the unit.
+	free := submit(longstop.OwnerSystemd, waitForGo+"tail /dev/zero", longstop.Limits{})
+	l.has("up", 1)
+	words := []string{"set-property", "--runtime", systemd.ServiceName(free.RunID), "MemoryMax=40M"}
+	if os.Geteuid() != 0 {
+		words = append([]string{"--user"}, words...)
+	}
+	if out, err := exec.Command("systemctl", words...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	l.touch("go")
+	if rec := l.final(free.RunID); rec.Writer.Kind != longstop.WriterOwner || rec.OOM == nil {
+		t.Errorf("at its unit's limit: %s", show(rec))
 	}
 	storm := submit(longstop.OwnerSystemd, "f() { f | f & }; f; sleep 600", longstop.Limits{Tasks: 30})
 	l.state(storm.RunID, longstop.WorkloadRunning)
