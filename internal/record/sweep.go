@@ -94,8 +94,15 @@ func (f *Folder) Short() bool { return f.Room() != nil }
 // whether a disk has turned read-only or a file system has locks, nothing tells.
 func (f *Folder) Room() error {
 	var fs unix.Statfs_t
-	if unix.Fstatfs(int(f.spool.Fd()), &fs) == nil && fs.Files > 0 && fs.Ffree < 32 {
-		return writeError(f.spool.Name(), unix.ENOSPC)
+	if unix.Fstatfs(int(f.spool.Fd()), &fs) == nil {
+		blocks := fs.Bavail
+		if os.Geteuid() == 0 {
+			blocks = fs.Bfree
+		}
+		// The last of it is not tried for: those who run write there meanwhile.
+		if fs.Files > 0 && fs.Ffree < 32 || fs.Blocks > 0 && blocks*uint64(fs.Bsize) < roomForRuns {
+			return writeError(f.spool.Name(), unix.ENOSPC)
+		}
 	}
 	name := goneName + randomName() // swept if we die here
 	file, err := openAt(f.spool, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
