@@ -328,8 +328,8 @@ func (c *channel) begin(verb wire.Verb, body any, within time.Duration) *begun {
 		err = wire.BeginFrame(c.session.Stdin(), b.nonce, frame)
 	}
 	if err != nil {
+		c.brokeOff(err) // before others may write: what they have is not sent
 		c.writing.Unlock()
-		c.brokeOff(err)
 		return nil
 	}
 	b.limit = time.AfterFunc(begunAtMost, func() { b.end(false) })
@@ -363,10 +363,10 @@ func (b *begun) end(stands bool) {
 	if err == nil {
 		err = wire.EndFrame(b.c.session.Stdin(), b.nonce, stands)
 	}
-	b.c.writing.Unlock()
 	if err != nil {
 		b.c.brokeOff(err)
 	}
+	b.c.writing.Unlock()
 }
 
 // expect enters a request of which an answer is to come.
