@@ -13,6 +13,8 @@ func TestMain(m *testing.M) {
 			os.Exit(Main(os.Args[1:]))
 		case "sweeps":
 			os.Exit(testSweeps())
+		case "unheard":
+			os.Exit(testUnheard(os.Args[2]))
 		}
 	}
 	takeUmask()

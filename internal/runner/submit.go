@@ -211,7 +211,7 @@ func (k *keeper) assign(w *ward, sub wire.Submit, from login) error {
 	}
 	k.mu.Lock()
 	w.id, w.secret, w.report = sub.RunID, sub.Secret, report
-	w.overdue = overdue(firstRecord(sub, longstop.Writer{})) // until it answers
+	w.overdue, w.rec.Leftover = overdue(firstRecord(sub, longstop.Writer{})), sub.Request.Leftover // until it answers
 	w.dead = k.standbys[w.owner] == nil
 	delete(k.standbys, w.owner)
 	k.wards[w.id] = w

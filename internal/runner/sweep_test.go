@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/boundary"
+	"github.com/longstop/longstop/internal/record"
 	"github.com/longstop/longstop/internal/wire"
 )
 
@@ -194,5 +196,65 @@ func testSweeps() int {
 		}
 	}
 	fmt.Println("one round")
+	return 0
+}
+
+// Law 7: a run that released a process ended, and its owner with it, before its keeper took note of the owner's
+// answer. Children that come later can be of that run as well, and are not taken for another's.
+func TestLaw7ReleasedByAnOwnerUnheard(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("/proc/self/exe", "unheard", t.TempDir())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// testUnheard is the keeper of that run.
+func testUnheard(dir string) int {
+	complain := func(words ...any) int { fmt.Println(words...); return 1 }
+	sub := wire.Submit{RunID: longstop.NewRunID(), ActionID: longstop.NewActionID(time.Now()), SessionID: longstop.NewSessionID(time.Now()),
+		Key: "key", Secret: []byte("secret"), Request: longstop.Request{Digest: "sha256:1", Lifetime: longstop.Detached, Leftover: longstop.LeftoverRelease}}
+	f, err := record.Create(dir + "/state")
+	if err != nil {
+		return complain(err)
+	}
+	run, err := f.Build(sub)
+	if err != nil {
+		return complain(err)
+	}
+	_, err = f.Claim(run, sub.Key)
+	_, lockErr := run.Lock()
+	rec := firstRecord(sub, writerOf(longstop.WriterOwner))
+	_, writeErr := run.Write(&rec, sub.Secret, false)
+	rec.State = longstop.WorkloadFinished
+	_, finishErr := run.Finish(&rec, sub.Secret)
+	clock, clockErr := newAlarm()
+	stream, theirs, pairErr := pair()
+	if err := errors.Join(err, lockErr, writeErr, finishErr, clockErr, pairErr); err != nil {
+		return complain(err)
+	}
+	run.Close()
+	theirs.Close() // the owner is gone
+	k := &keeper{folder: f, reaper: &boundary.Reaper{}, clock: clock, adopted: map[int]*child{}, wards: map[longstop.RunID]*ward{}, standbys: map[boundary.Identity]*ward{}}
+	released, err := k.reaper.Start(func() (int, error) {
+		return syscall.ForkExec("/bin/sleep", []string{"sleep", "60"}, &syscall.ProcAttr{})
+	})
+	if err != nil {
+		return complain(err)
+	}
+	defer k.reaper.Signal(released, unix.SIGKILL)
+	w := &ward{stream: stream, gone: make(chan struct{}), report: -1, outputs: [2]int{-1, -1}}
+	if err := k.assign(w, sub, login{}); err != nil {
+		return complain(err)
+	}
+	k.reap()
+	<-w.gone
+	another := &ward{id: longstop.NewRunID(), dead: true, passed: true}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.wards[another.id] = another
+	if of := k.candidates(nil); len(of) != 2 {
+		return complain("a new child is of", runsOf(of))
+	}
 	return 0
 }
