@@ -49,11 +49,11 @@ func TestLimitsOfARunOnThisKernel(t *testing.T) {
 			t.Parallel()
 			l := newLab(t)
 			sub := l.request(longstop.Request{Script: "echo ran > ran; " + c.script, Limits: &c.limits, Leftover: longstop.LeftoverKill, Owner: longstop.OwnerRunner})
-			rec, err := l.trySubmit(sub)
+			_, err := l.trySubmit(sub)
 			all := boundary.Holdable(home.Dir[:strings.LastIndexByte(home.Dir, '/')])
 			offer := all[slices.IndexFunc(all, func(o longstop.LimitOffer) bool { return o.Name == c.name })]
 			if offer.Can {
-				if rec = l.final(sub.RunID); err != nil || !c.held(l, rec) {
+				if rec := l.final(sub.RunID); err != nil || !c.held(l, rec) {
 					t.Errorf("%v, %q, %s", err, l.stdout(sub.RunID), show(rec))
 				}
 				return
