@@ -108,13 +108,13 @@ type death struct {
 	deathKind
 	key      string
 	code     int
+	tenths   int      // of a second, that its main process works
 	victims  []string // in the order in which they are killed
 	at       time.Duration
 	of       string // what at is counted from: the start of its command, or the cancel
 	cancelAt time.Duration
 	file     string
 	struck   map[string]bool // which of them were there
-	began    time.Time
 }
 
 func (d *death) String() string {
@@ -127,7 +127,11 @@ func (l *deathLane) draw(i int, random *rand.Rand) *death {
 		victims: [][]string{{"owner"}, {"owner"}, {"keeper"}, {"owner", "keeper"}, {"keeper", "owner"}}[random.IntN(5)], of: "start", struck: map[string]bool{}}
 	d.file = deathDir + "/" + d.key
 	d.cancelAt = 150*time.Millisecond + upTo(random, 300*time.Millisecond)
+	d.tenths = 1 + random.IntN(5)
 	d.at = upTo(random, 700*time.Millisecond)
+	if !d.cancels {
+		d.at = upTo(random, time.Duration(d.tenths)*100*time.Millisecond+150*time.Millisecond)
+	}
 	switch {
 	case random.IntN(3) == 0:
 		d.at = upTo(random, 120*time.Millisecond) // the launch
@@ -141,9 +145,8 @@ func (l *deathLane) draw(i int, random *rand.Rand) *death {
 func (l *deathLane) death(t *testing.T, i int, random *rand.Rand) {
 	t.Helper()
 	d := l.draw(i, random)
-	script := fmt.Sprintf("echo start >>%[1]s.starts; C=%[2]d D=%[3]d; over() { echo $C >%[1]s.end; exit $C; }; %[4]s", d.file, d.code, 1+random.IntN(5), d.script)
+	script := fmt.Sprintf("echo start >>%[1]s.starts; C=%[2]d D=%[3]d; over() { echo $C >%[1]s.end; exit $C; }; %[4]s", d.file, d.code, d.tenths, d.script)
 	args := append([]string{"run", "-d", "--key", d.key}, append(slices.Clone(l.flags), d.deathKind.flags...)...)
-	d.began = time.Now()
 	command := l.g.start(t, append(args, l.name, "-c", script)...)
 	cancelling := make(chan struct{})
 	var both sync.WaitGroup
