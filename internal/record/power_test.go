@@ -260,14 +260,16 @@ func (o *outages) fail(where string) {
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]bool{"folder made for it": false, "folder made ahead": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			losePower(t, ahead)
-		})
+		for whose, dies := range map[string]bool{"ended by its owner": false, "ended by its heir": true} {
+			t.Run(name+", "+whose, func(t *testing.T) {
+				t.Parallel()
+				losePower(t, ahead, dies)
+			})
+		}
 	}
 }
 
-func losePower(t *testing.T, ahead bool) {
+func losePower(t *testing.T, ahead, dies bool) {
 	f := folder(t)
 	sub := submission("k")
 	s := &story{key: "k", id: sub.RunID, written: map[string]bool{}}
@@ -298,25 +300,36 @@ func losePower(t *testing.T, ahead bool) {
 		}
 		o.fail("after " + string(state))
 	}
-	write(longstop.WorkloadStarting, true)
+	write(longstop.WorkloadStarting, dies) // its own flush only where others follow
 	write(longstop.WorkloadRunning, true)
+	if !dies { // the work is let through
+		run.Settle()
+		run.settling <- <-run.settling
+		o.fail("after Settle")
+	}
 	for range 4 { // renewals of its lease, which are not flushed
 		write(longstop.WorkloadRunning, false)
 	}
 	write(longstop.WorkloadLingering, false)
-	run.Close() // the owner is killed, and its heir does not know what was flushed
-	run, err = f.Run(sub.RunID)
-	must(t, err)
-	_, err = run.Lock()
-	must(t, err)
-	write(longstop.WorkloadOrphaned, false)
+	if dies { // and its heir does not know what was flushed
+		run.Close()
+		run, err = f.Run(sub.RunID)
+		must(t, err)
+		_, err = run.Lock()
+		must(t, err)
+		write(longstop.WorkloadOrphaned, false)
+	}
 	write(longstop.WorkloadCancelling, true)
 	_, err = f.Void("other", "test")
 	must(t, err)
 	s.voided = "other"
 	rec.State = longstop.WorkloadCancelled
 	s.expect(rec, run)
-	s.final, err = run.Finish(&rec, []byte("secret"))
+	run.OnFinal = func(raw []byte) {
+		s.final = raw
+		o.fail("when the end is told")
+	}
+	_, err = run.Finish(&rec, []byte("secret"))
 	must(t, err)
 	o.fail("after Finish")
 	must(t, run.Collect())
