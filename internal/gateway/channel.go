@@ -312,15 +312,12 @@ type begun struct {
 // begunAtMost is how long a request may be left without its last line, while others wait to write.
 const begunAtMost = 50 * time.Millisecond
 
-// maxBegun bounds what is written so, in bytes: what takes long to write would keep the intent waiting.
-const maxBegun = 32 << 10
-
 // begin writes a request but for its last line: it travels while what must be durable before it is made so.
 // Nil if there is no doing that now, or nothing to be gained: others write, or the channel ends.
 func (c *channel) begin(verb wire.Verb, body any, within time.Duration) *begun {
 	b := &begun{c: c, nonce: wire.NewNonce()}
 	frame, err := encodeRequest(b.nonce, verb, c.to, body, within)
-	if err != nil || len(frame) > maxBegun || !c.live() || !c.writing.TryLock() {
+	if err != nil || len(frame) > wire.MaxBegun || !c.live() || !c.writing.TryLock() {
 		return nil
 	}
 	err = c.session.Stdin().SetWriteDeadline(time.Now().Add(writeWithin))

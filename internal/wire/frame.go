@@ -36,6 +36,9 @@ func WriteFrame(w io.Writer, nonce string, body []byte) error {
 	return err
 }
 
+// MaxBegun bounds, in bytes, the bodies that are of use before their END: larger ones take long to write.
+const MaxBegun = 32 << 10
+
 // BeginFrame writes a frame but for its last line. To its reader it is nothing before EndFrame; no
 // other frame may be written meanwhile.
 func BeginFrame(w io.Writer, nonce string, body []byte) error {

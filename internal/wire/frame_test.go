@@ -297,6 +297,50 @@ func drain(t *testing.T, in io.Reader, options wire.Options) string {
 	}
 }
 
+// FuzzRequests reads as a serve channel does: what is withdrawn is passed over, what came before a frame's
+// end is the same when that has come, and it does not matter how the bytes arrive.
+func FuzzRequests(f *testing.F) {
+	not := func(frame string) string { return strings.Replace(frame, "\nEND ", "\nNOT ", 1) }
+	one, other := frame(ours, `{"a":1}`), frame(theirs, `{"b":2}`)
+	for _, seed := range []string{
+		"", one, not(one), not(one) + other, one + not(other) + one, not(one) + not(one)[:60], not(one) + "x", one[:len(one)-3] + other,
+		not(loaded(ours, "{}", "abc")), frame(ours, "\nNOT "+ours+"\n") + not(other) + one,
+		frame(ours, `"`+strings.Repeat("x", wire.MaxBegun)+`"`) + one,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		whole := requests(t, bytes.NewReader(in), false)
+		if bytewise := requests(t, iotest.OneByteReader(bytes.NewReader(in)), true); !slices.Equal(whole, bytewise) {
+			t.Fatalf("read at once:\n%q\nbyte by byte:\n%q", whole, bytewise)
+		}
+		requests(t, iotest.HalfReader(bytes.NewReader(in)), false)
+	})
+}
+
+// requests returns the frames that stand. Each that was told ahead was told as it stands; always says
+// that all must have been, but for large ones.
+func requests(t *testing.T, in io.Reader, always bool) (frames []string) {
+	var aheadNonce string
+	var ahead []byte
+	r := wire.NewReader(in, wire.Options{MaxNoise: -1, MaxBody: 1 << 20, Withdrawals: true, Ahead: func(nonce string, body []byte) { aheadNonce, ahead = nonce, body }})
+	for {
+		aheadNonce, ahead = "", nil
+		nonce, body, err := r.Next()
+		if err != nil {
+			return frames
+		}
+		switch told := aheadNonce == nonce && bytes.Equal(ahead, body); {
+		case len(ahead) > wire.MaxBegun, always && !told && len(body) <= wire.MaxBegun:
+			t.Fatalf("%s %q stands, told ahead was %s %q", nonce, body, aheadNonce, ahead)
+		}
+		if !bytes.HasSuffix(r.Raw(), []byte("\nEND "+nonce+"\n")) {
+			t.Fatalf("%q stands", r.Raw())
+		}
+		frames = append(frames, nonce+"="+string(body))
+	}
+}
+
 // A start-up file prints what looks like a whole answer of ours, in the words of our protocol, and
 // the workload's output does too: neither is believed.
 func TestLaw8C029TextThatLooksLikeOurProtocolIsNeverBelieved(t *testing.T) {

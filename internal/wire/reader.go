@@ -33,7 +33,7 @@ type Options struct {
 	// Withdrawals says that a frame may be withdrawn where it ends. Those are passed over.
 	Withdrawals bool
 	// Ahead, where given, is called with a frame whose last line has yet to come: what is read from it
-	// is of use if Next returns it, and nothing otherwise.
+	// is of use if Next returns it, and nothing otherwise. Not with one of more than MaxBegun.
 	Ahead func(nonce string, body []byte)
 	// Into, where given, is where each frame is read to, grown as needed: body, Data and Raw are then
 	// valid until the next call of Next.
@@ -160,7 +160,7 @@ func (r *Reader) next() (string, []byte, error) {
 	if err := r.fill(to); err != nil {
 		return "", nil, err
 	}
-	if r.ahead != nil && r.in.Buffered() < trailerLen {
+	if r.ahead != nil && h.length <= MaxBegun && r.in.Buffered() < trailerLen {
 		r.ahead(h.nonce, r.raw[len(line):from:from])
 	}
 	if err := r.fill(to + trailerLen); err != nil {
