@@ -244,6 +244,8 @@ func TestC121RoomAgain(t *testing.T) {
 	sub := l.script(numbered(lines) + "; touch full; while ! [ -e go ]; do sleep 0.01; done; echo room again")
 	l.submit(sub)
 	eventually(t, "a full disk", func() bool { return l.exists("full") })
+	// What the work has written may still be in its pipe: there must be no room for that either.
+	eventually(t, "an empty pipe", func() bool { return l.inPipe(sub.RunID) == 0 })
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
@@ -258,6 +260,21 @@ func TestC121RoomAgain(t *testing.T) {
 	if want := append(numberedBytes(0, r.dropped[0].From), "room again\n"...); !bytes.Equal(r.data.Bytes(), want) {
 		t.Errorf("%d bytes, not the %d that there was room for", r.data.Len(), len(want))
 	}
+}
+
+// inPipe is how many bytes of a main process's standard output its owner has yet to take.
+func (l *lab) inPipe(id longstop.RunID) int {
+	l.t.Helper()
+	pipe, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/1", l.record(id).Main.PID), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer pipe.Close()
+	n, err := unix.IoctlGetInt(int(pipe.Fd()), unix.TIOCINQ)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return n
 }
 
 func (l *lab) exists(name string) bool {
