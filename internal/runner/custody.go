@@ -163,6 +163,13 @@ func (c *custody) settled() bool {
 	return true
 }
 
+// concerns reports whether sawEnd is about to do anything about a process of that number: of a hundred that
+// end at once, it is one.
+func (c *custody) concerns(pid int) bool {
+	m := c.rec.Main
+	return m != nil && !c.mainEnded && pid == m.PID || c.stages.concerns(pid)
+}
+
 // sawEnd takes note of one process's end, before the kernel forgets it.
 func (c *custody) sawEnd(exit boundary.Exit) {
 	if c.stages.sawEnd(exit) {

@@ -395,10 +395,12 @@ func (o *owner) enclose() *longstop.LaunchError {
 
 // custody begins to answer for the run.
 func (o *owner) custody(raw []byte) (*custody, error) {
-	c, err := newCustody(o.run, o.rec, o.given.Submit.Secret, &enclosure{tree: &ownTree{o.reaper}, group: o.group})
+	tree := &ownTree{reaper: o.reaper}
+	c, err := newCustody(o.run, o.rec, o.given.Submit.Secret, &enclosure{tree: tree, group: o.group})
 	if err != nil {
 		return nil, err
 	}
+	tree.concerns = c.concerns
 	c.publish(raw)
 	if o.rec.Leftover == longstop.LeftoverRelease {
 		for _, fd := range []int{o.outputs[0], o.outputs[1], o.inputs[0], o.inputs[1]} {
@@ -491,10 +493,13 @@ func waitAtMost(group *sync.WaitGroup, most time.Duration) {
 }
 
 // ownTree is an owner's boundary: whatever descends from it.
-type ownTree struct{ reaper *boundary.Reaper }
+type ownTree struct {
+	reaper   *boundary.Reaper
+	concerns func(pid int) bool // whose end is told with all that is known of them
+}
 
 func (t *ownTree) settle(ended func(boundary.Exit)) (empty, proven bool) {
-	return t.reaper.Reap(ended), true
+	return t.reaper.ReapMany(t.concerns, ended), true
 }
 
 func (t *ownTree) walk(visit func(boundary.Stat) bool) {

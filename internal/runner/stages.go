@@ -290,6 +290,11 @@ func (s *stages) clear(c *custody) {
 	}
 }
 
+// concerns is custody's.
+func (s *stages) concerns(pid int) bool {
+	return s != nil && s.aside != nil && !s.aside.ended && pid == s.aside.id.PID
+}
+
 // sawEnd takes note of the end of an aside, and reports whether it was one.
 func (s *stages) sawEnd(exit boundary.Exit) bool {
 	if s == nil || s.aside == nil || s.aside.ended || exit.Identity != s.aside.id {
