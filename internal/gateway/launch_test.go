@@ -356,3 +356,35 @@ func TestSubmitIsWithdrawn(t *testing.T) {
 		t.Errorf("%d submits over %d connections, it ran %d times: want 2, 1, 2", submits, dials, ran())
 	}
 }
+
+// TestLaw5OneKeyManyCallers: of callers who ask under one key at once one gets the run, and all are told of it.
+// Beside them others ask under keys of their own, on the same channel: what is withdrawn there is nobody's.
+func TestLaw5OneKeyManyCallers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	b.run(script("true")) // the channel is up
+	for round := range 8 {
+		shared, ran := counting(t)
+		shared.Key = fmt.Sprint("round-", round)
+		var all sync.WaitGroup
+		var ids [16]longstop.ActionID
+		for i := range ids {
+			all.Go(func() {
+				a, err := b.Run(t.Context(), shared, operator, gateway.Told{})
+				if ids[i] = a.ID; err != nil {
+					t.Error(err)
+				}
+			})
+			all.Go(func() {
+				own, ranOwn := counting(t)
+				if a := b.wait(b.run(own).ID); a.Outcome != longstop.OutcomeSucceeded || ranOwn() != 1 {
+					t.Errorf("ran %d times: %s", ranOwn(), pretty(a))
+				}
+			})
+		}
+		all.Wait()
+		if a := b.wait(ids[0]); a.Outcome != longstop.OutcomeSucceeded || ran() != 1 || slices.ContainsFunc(ids[:], func(id longstop.ActionID) bool { return id != a.ID }) {
+			t.Errorf("ran %d times, for %v", ran(), ids)
+		}
+	}
+}

@@ -66,6 +66,12 @@ func (t *tap) always(verb wire.Verb, f fate) {
 	})
 }
 
+func (t *tap) passesAll() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.decide == nil
+}
+
 func (t *tap) refuseDials(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -132,6 +138,7 @@ type tappedChannel struct {
 	over atomic.Bool  // nothing comes any more
 
 	begun []byte // of a request, by the one who writes
+	ahead bool   // what was begun went on at once
 }
 
 func (c *tappedChannel) Stdin() sshlink.Stdin { return &tappedIn{c.Channel.Stdin(), c} }
@@ -142,14 +149,23 @@ type tappedIn struct {
 	c *tappedChannel
 }
 
-// Write decides about whole requests: a frame, or a verb's own JSON. A frame that was begun is kept
-// until it has its last line.
+// Write decides about whole requests: a frame, or a verb's own JSON. A frame that was begun, which is a
+// submit, is kept until it has its last line, where there is anything to decide.
 func (in *tappedIn) Write(b []byte) (int, error) {
 	n := len(b)
 	if bytes.HasPrefix(b, []byte("LONGSTOP/1 ")) && !bytes.Contains(b, []byte("\nEND ")) {
-		in.c.begun = bytes.Clone(b)
 		in.c.link.tap.begun.Add(1)
+		if in.c.ahead = in.c.link.tap.passesAll(); in.c.ahead {
+			return in.Stdin.Write(b)
+		}
+		in.c.begun = bytes.Clone(b)
 		return n, nil
+	}
+	if in.c.ahead {
+		if in.c.ahead = false; bytes.HasPrefix(b, []byte("\nEND ")) {
+			in.c.link.tap.fateOf(wire.VerbSubmit)
+		}
+		return in.Stdin.Write(b)
 	}
 	if in.c.begun != nil {
 		b, in.c.begun = append(in.c.begun, b...), nil
