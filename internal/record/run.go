@@ -167,8 +167,5 @@ func (r *Run) Settle() {
 }
 
 func (f *Folder) settle(dir *os.File) error {
-	if err := f.flush(dir, "record.settle.flush"); err != nil {
-		return err
-	}
-	return f.flush(f.runs, "record.settle.flush")
+	return f.beside(true, f.runs, "record.settle.flush", func() error { return f.flush(dir, "record.settle.flush") })
 }
