@@ -48,13 +48,26 @@ func (s Stat) Dead() bool { return (s.State == 'Z' || s.State == 'X') && s.Threa
 // ErrGone says that there is no such process, or that its number belongs to another one now.
 var ErrGone = errors.New("no such process")
 
+// ErrHidden says that there is a process of that number, and that /proc does not show it to this user.
+var ErrHidden = errors.New("/proc hides processes from this user: it is mounted with hidepid (remount it with hidepid=0, or with gid= of a group of this user's)")
+
 // ticksPerSecond is USER_HZ, in which /proc counts on every architecture that Go runs on.
 const ticksPerSecond = 100
 
-// Look reads /proc/PID/stat. A process that is not there is ErrGone.
+// Look reads /proc/PID/stat. A process that is not there is ErrGone, one that may not be seen ErrHidden.
 func Look(pid int) (Stat, error) {
 	var buf [1024]byte
-	data, err := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
+	path := "/proc/" + strconv.Itoa(pid) + "/stat"
+	data, err := readSmall(path, buf[:])
+	if err == ErrGone && there(pid) { // hidden, or born since
+		data, err = readSmall(path, buf[:])
+		if err == ErrGone && there(pid) {
+			err = ErrHidden
+		}
+	}
+	if err == unix.EPERM || err == unix.EACCES {
+		err = ErrHidden
+	}
 	if err != nil {
 		return Stat{}, err
 	}
@@ -63,6 +76,12 @@ func Look(pid int) (Stat, error) {
 		return Stat{}, fmt.Errorf("read /proc/%d/stat: not as proc_pid_stat(5) says", pid)
 	}
 	return s, nil
+}
+
+// there asks the kernel itself, which hides nobody from a signal's sender.
+func there(pid int) bool {
+	err := unix.Kill(pid, 0)
+	return err == nil || err == unix.EPERM
 }
 
 // parseStat takes the fields after the last parenthesis: a process's name may hold anything,
@@ -100,10 +119,16 @@ func parseStat(data []byte) (Stat, error) {
 	return s, err
 }
 
-// Is reports whether the process is there and not yet dead.
-func Is(id Identity) bool {
+// Is reports whether the process is seen to be there and not yet dead.
+func Is(id Identity) bool { return alive(id) == nil }
+
+// alive is nil for a process that is seen to be there, ErrGone for one that is not, or is dead.
+func alive(id Identity) error {
 	s, err := Look(id.PID)
-	return err == nil && s.Identity == id && !s.Dead()
+	if err == nil && (s.Identity != id || s.Dead()) {
+		err = ErrGone
+	}
+	return err
 }
 
 // readSmall reads a file of /proc that fits buf. Gone processes are ErrGone.

@@ -15,7 +15,10 @@ import (
 //
 // As long as nobody has waited for a child its number cannot be used again. Holding the lock that
 // waiting needs is therefore all it takes to signal a child safely.
-type Reaper struct{ mu sync.Mutex }
+type Reaper struct {
+	mu      sync.Mutex
+	started map[int]Identity // by Start, and not waited for: known, should /proc come to hide them
+}
 
 // Exit is how one child ended.
 type Exit struct {
@@ -37,7 +40,34 @@ func (r *Reaper) Start(start func() (pid int, err error)) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
+	if r.started == nil {
+		r.started = map[int]Identity{}
+	}
+	r.started[pid] = s.Identity
 	return s.Identity, nil
+}
+
+// Hidden is the state of a child that /proc does not show to this user.
+const Hidden = '?'
+
+// child is a child as it looks now; of one that is hidden, what is known otherwise.
+func (r *Reaper) child(pid int) (Stat, error) {
+	s, err := Look(pid)
+	if err != ErrHidden {
+		return s, err
+	}
+	var info unix.Siginfo
+	if unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil) != nil {
+		return Stat{}, ErrHidden // nobody's of ours
+	}
+	s = Stat{Identity: Identity{PID: pid}, PPID: os.Getpid(), State: Hidden, Threads: 1}
+	if id, known := r.started[pid]; known {
+		s.Identity = id
+	}
+	if (*siginfo)(unsafe.Pointer(&info)).pid != 0 {
+		s.State = 'Z'
+	}
+	return s, nil
 }
 
 // Reap waits for every child that has ended, without blocking. For each, witness is called while
@@ -55,9 +85,11 @@ func (r *Reaper) ReapMany(concerns func(pid int) bool, witness func(Exit)) (empt
 		exit, found, none := peek()
 		if found {
 			if concerns(exit.PID) {
-				if s, err := Look(exit.PID); err == nil {
+				r.mu.Lock()
+				if s, err := r.child(exit.PID); err == nil {
 					exit.Stat = s
 				}
+				r.mu.Unlock()
 			}
 			if witness != nil {
 				witness(exit)
@@ -83,6 +115,7 @@ func (r *Reaper) wait(pid, kind int) (int, error) {
 		var status unix.WaitStatus
 		got, err := unix.Wait4(pid, &status, unix.WNOHANG|kind, nil)
 		if err != unix.EINTR {
+			delete(r.started, got)
 			return got, err
 		}
 	}
@@ -133,7 +166,7 @@ func (r *Reaper) Children() []Stat {
 	defer r.mu.Unlock()
 	var all []Stat
 	for _, pid := range Children(os.Getpid(), 0) {
-		if s, err := Look(pid); err == nil {
+		if s, err := r.child(pid); err == nil {
 			all = append(all, s)
 		}
 	}
@@ -164,7 +197,10 @@ func (r *Reaper) Signal(id Identity, sig unix.Signal, following ...unix.Signal) 
 func (r *Reaper) signalChild(id Identity, sig unix.Signal, following []unix.Signal) (done bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s, err := Look(id.PID)
+	s, err := r.child(id.PID)
+	if err == ErrHidden {
+		return true, err
+	}
 	if err != nil || s.Identity != id || s.Dead() {
 		return true, ErrGone
 	}

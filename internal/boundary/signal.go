@@ -30,8 +30,8 @@ func Signal(id Identity, sig unix.Signal, following ...unix.Signal) error {
 		return fmt.Errorf("open pidfd of %d: %w", id.PID, err)
 	}
 	defer unix.Close(fd)
-	if !Is(id) { // what is dead takes a signal too, which would then count as one that reached it
-		return ErrGone
+	if err := alive(id); err != nil { // what is dead takes a signal too, which would then count as one that reached it
+		return err
 	}
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
 		return gone(err)
@@ -43,8 +43,8 @@ func Signal(id Identity, sig unix.Signal, following ...unix.Signal) error {
 }
 
 func signalNumber(id Identity, sig unix.Signal, following []unix.Signal) error {
-	if !Is(id) {
-		return ErrGone
+	if err := alive(id); err != nil {
+		return err
 	}
 	err := gone(unix.Kill(id.PID, sig))
 	for _, sig := range following {

@@ -72,7 +72,7 @@ func (h *host) sightOf(a *longstop.Action, secret []byte, s wire.RunStatus, now 
 	}
 	return reconcile.Seen{Record: seen.record, Sighting: lifecycle.Sighting{
 		At: h.g.now(), By: by, Signed: seen.signed, BootNow: now,
-		Status: true, Released: s.Released, Orphaned: s.Orphaned, Output: s.Output, Unit: s.Unit,
+		Status: true, Released: s.Released, Unseen: s.ReleasedUnseen, Orphaned: s.Orphaned, Output: s.Output, Unit: s.Unit,
 	}}, seen.raw
 }
 
@@ -282,7 +282,7 @@ func (h *host) takeEarly(id longstop.ActionID) *earlyStatus {
 func fingerprintOf(s wire.RunStatus) [32]byte {
 	sum := sha256.New()
 	sum.Write(s.Record)
-	fmt.Fprint(sum, s.Orphaned, len(s.Released))
+	fmt.Fprint(sum, s.Orphaned, len(s.Released), s.ReleasedUnseen)
 	if u := s.Unit; u != nil {
 		fmt.Fprint(sum, " ", u.InvocationID, u.ActiveState, u.SubState, u.Result, u.MainCode, u.Forgotten)
 	}

@@ -23,6 +23,7 @@ type Sighting struct {
 	// record alone; only then do the fields below mean anything.
 	Status   bool
 	Released []longstop.Process // released processes that are alive now
+	Unseen   string             // why none of them may be seen, though some may be alive
 	Orphaned bool               // nobody holds the run's lock
 	Output   longstop.Output    // newer than the record's
 	Unit     *longstop.Unit     // what the service manager says beside the record
@@ -57,7 +58,11 @@ func Observe(a *longstop.Action, rec longstop.Record, s Sighting) (changed bool,
 		lookAtRun(a, rec, s)
 	}
 	observeCancel(a, rec)
-	sighted(a, s)
+	if s.Unseen != "" && a.Workload.State.Final() {
+		CannotSee(a, longstop.AccessRefused, s.Unseen, s.At)
+	} else {
+		sighted(a, s)
+	}
 	return !reflect.DeepEqual(before, settled(*a)), ""
 }
 
@@ -218,7 +223,7 @@ func lookAtRun(a *longstop.Action, rec longstop.Record, s Sighting) {
 	case !s.Orphaned && inferred(w):
 		w.State = rec.State
 	}
-	if w.State.Final() && len(rec.Released) > 0 {
+	if w.State.Final() && len(rec.Released) > 0 && s.Unseen == "" {
 		w.Released = s.Released
 		if len(s.Released) == 0 {
 			// What the record said of the boundary was said while they lived.

@@ -241,6 +241,8 @@ func TestReleasedProcesses(t *testing.T) {
 	a := action(cancel(longstop.CancelNone))
 	final := record(3, longstop.WorkloadFinished, releasing)
 	alive := func(at time.Time) longstop.Alive { return lifecycle.Judge(a, at, stale).Alive }
+	unseen := look()
+	unseen.Unseen = "hidden"
 	for _, step := range []struct {
 		name    string
 		s       lifecycle.Sighting
@@ -250,6 +252,8 @@ func TestReleasedProcesses(t *testing.T) {
 		{"the record", live(), true, longstop.AliveYes},
 		{"a look", look(final.Released...), false, longstop.AliveYes},
 		{"a look, a tick later", look(longstop.Process{PID: 7, StartTime: 8, ElapsedMS: 9000, State: "S"}), false, longstop.AliveYes},
+		{"they may not be seen", unseen, true, longstop.AliveUnknown},
+		{"a look, after that", look(final.Released...), true, longstop.AliveYes},
 		{"none is left", look(), true, longstop.AliveNo},
 		{"the record once more", live(), false, longstop.AliveNo},
 	} {

@@ -58,7 +58,7 @@ func gc(_ context.Context, s *session, request wire.GCRequest) (wire.GCAnswer, e
 		Runs:   request.RunIDs,
 		MaxAge: seconds(request.MaxAgeS),
 		Now:    time.Now(),
-		InUse:  func(rec longstop.Record) bool { return len(releasedAlive(rec)) > 0 },
+		InUse:  func(rec longstop.Record) bool { return len(releasedAlive(rec)) > 0 || len(releasedHidden(rec)) > 0 },
 	})
 	if len(gone) > 0 {
 		err = nil // the others are asked about again

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"os"
 	"runtime"
@@ -59,6 +60,9 @@ func hello(_ context.Context, s *session, request wire.HelloRequest) (wire.Hello
 	if s.host.permit.admit(wire.VerbSubmit) == nil {
 		if err := folder.Room(); err != nil {
 			answer.Notes = append(answer.Notes, "no run can be started: "+told(err).Message)
+		}
+		if _, err := boundary.Look(1); errors.Is(err, boundary.ErrHidden) {
+			answer.Notes = append(answer.Notes, "no run can be started: "+err.Error())
 		}
 	}
 	return answer, nil

@@ -44,7 +44,7 @@ func (i *inspection) run(folder *record.Folder, id longstop.RunID) error {
 	case err != nil:
 		return err
 	case rec.State.Final():
-		i.answer.Processes = append(i.answer.Processes, releasedAlive(rec)...)
+		i.answer.Processes = append(append(i.answer.Processes, releasedAlive(rec)...), releasedHidden(rec)...)
 		return nil
 	case rec.Writer.BootID != boundary.BootID():
 		return nil // nothing survives a boot

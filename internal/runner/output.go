@@ -136,7 +136,7 @@ func finalOutput(run *record.Run) (*longstop.Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	if rec.Output.AfterEnd && len(releasedAlive(rec)) > 0 {
+	if rec.Output.AfterEnd && (len(releasedAlive(rec)) > 0 || len(releasedHidden(rec)) > 0) {
 		return nil, nil
 	}
 	return &rec.Output, nil

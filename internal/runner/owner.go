@@ -503,7 +503,13 @@ func (t *ownTree) settle(ended func(boundary.Exit)) (empty, proven bool) {
 }
 
 func (t *ownTree) walk(visit func(boundary.Stat) bool) {
-	boundary.Walk(os.Getpid(), pids(t.reaper.Children()), visit)
+	children := t.reaper.Children()
+	for _, s := range children {
+		if s.State == boundary.Hidden {
+			visit(s)
+		}
+	}
+	boundary.Walk(os.Getpid(), pids(children), visit)
 }
 
 func (t *ownTree) signal(id boundary.Identity, sig unix.Signal, following ...unix.Signal) error {

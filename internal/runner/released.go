@@ -33,12 +33,36 @@ func releasedAlive(rec longstop.Record) []longstop.Process {
 	return released{rec}.living(nil)
 }
 
+// releasedHidden returns those of a run's released processes whose numbers belong to processes that /proc
+// does not show to this user: they may be alive.
+func releasedHidden(rec longstop.Record) (all []longstop.Process) {
+	if rec.Writer.BootID != boundary.BootID() {
+		return nil
+	}
+	for _, p := range rec.Released {
+		if _, err := boundary.Look(p.PID); errors.Is(err, boundary.ErrHidden) {
+			p.Why = err.Error()
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// notSeen refuses to say that nobody is left of those that a run released, or to signal whom nobody sees.
+func notSeen(rec longstop.Record) error {
+	hidden := releasedHidden(rec)
+	if len(hidden) == 0 {
+		return nil
+	}
+	return &longstop.Error{Code: longstop.CodeRefused, Message: "a released process, pid " + itoa(hidden[0].PID) + ", cannot be identified, and was not signalled: " + hidden[0].Why}
+}
+
 // cancelReleased answers a cancel of a run that is over: with its record, after stopping what it
 // released, if any of that is alive.
 func cancelReleased(ctx context.Context, raw []byte, rec longstop.Record, request wire.CancelRequest) (wire.CancelAnswer, error) {
 	answer := wire.CancelAnswer{Record: raw}
 	if len(releasedAlive(rec)) == 0 {
-		return answer, nil
+		return answer, notSeen(rec)
 	}
 	grace := time.Duration(rec.GraceMS) * time.Millisecond
 	if request.GraceMS >= 0 {
@@ -54,7 +78,10 @@ func cancelReleased(ctx context.Context, raw []byte, rec longstop.Record, reques
 			failures = free.kill()
 		}
 		answer.Survivors = free.living(failures)
-		if len(answer.Survivors) == 0 || ctx.Err() != nil || boundary.BootNow() > wait || beyondUs(failures) {
+		if len(answer.Survivors) == 0 {
+			return answer, notSeen(rec)
+		}
+		if ctx.Err() != nil || boundary.BootNow() > wait || beyondUs(failures) {
 			return answer, nil
 		}
 		select {

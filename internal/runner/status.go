@@ -103,7 +103,11 @@ func runStatus(folder *record.Folder, id longstop.RunID) (status wire.RunStatus,
 	status.Unit = unitOf(run, rec.Boundary)
 	if rec.State.Final() {
 		folder.Mend(id)
-		status.Released = releasedAlive(rec)
+		if status.Released = releasedAlive(rec); len(status.Released) == 0 {
+			if hidden := releasedHidden(rec); len(hidden) > 0 {
+				status.ReleasedUnseen = hidden[0].Why
+			}
+		}
 		return status, rec.State
 	}
 	status.Orphaned = lockErr == nil && !held

@@ -277,6 +277,8 @@ func (c *custody) doubt(words string) {
 
 func whyAlive(p longstop.Process, err error) string {
 	switch {
+	case errors.Is(err, unix.EPERM) && p.State == string(boundary.Hidden):
+		return "it may not be signalled by this user, from whom /proc hides it"
 	case errors.Is(err, unix.EPERM):
 		return fmt.Sprintf("it may not be signalled by this user: it runs as user %d", p.UID)
 	case err != nil && !errors.Is(err, boundary.ErrGone):

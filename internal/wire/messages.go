@@ -155,6 +155,8 @@ type RunStatus struct {
 	Record   json.RawMessage    `json:"record,omitempty"`
 	Error    *longstop.Error    `json:"error,omitempty"` // not_found, unreadable_record, expired
 	Released []longstop.Process `json:"released,omitempty"`
+	// ReleasedUnseen is why it cannot be said of those not in Released whether they are alive.
+	ReleasedUnseen string `json:"released_unseen,omitempty"`
 	// Orphaned says that nobody holds the run's lock though its record is not final.
 	Orphaned bool `json:"orphaned,omitempty"`
 	// Output as the files are now; newer than the record's.
