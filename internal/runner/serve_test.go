@@ -169,6 +169,40 @@ func TestWatchLeavesRunsToTheirAnswers(t *testing.T) {
 	}
 }
 
+// A run that ends before its keeper has written down what it sees of its unit is told of again when it has.
+func TestWatchTellsOfAUnitSeenLate(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	sub := l.script("exit 7")
+	run, err := l.f.Build(sub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	if _, err := l.f.Claim(run, sub.Key); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := run.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := firstRecord(sub, writerOf(longstop.WriterOwner))
+	enter(&rec, longstop.WorkloadFinished)
+	rec.Boundary = longstop.Boundary{Kind: longstop.BoundarySystemd, Manager: "system", Unit: "longstop-" + string(sub.RunID) + ".service"}
+	if _, err := run.Finish(&rec, sub.Secret); err != nil {
+		t.Fatal(err)
+	}
+	lock.Unlock()
+	w := &watcher{folder: l.f, answering: newAnswering(), known: map[longstop.RunID]sight{}, ended: map[longstop.RunID]bool{}}
+	if status, told := w.read(sub.RunID, false); !told || status.Unit != nil {
+		t.Fatalf("told %v: %+v", told, status)
+	}
+	run.KeepUnit(longstop.Unit{Manager: rec.Boundary.Manager, Name: rec.Boundary.Unit, InvocationID: "1", ActiveState: "active"})
+	if status, told := w.read(sub.RunID, true); !told || status.Unit == nil || status.Unit.InvocationID != "1" {
+		t.Errorf("told %v of the unit: %+v", told, status.Unit)
+	}
+}
+
 // The end of a serve channel ends nothing else.
 func TestServeEndsAlone(t *testing.T) {
 	t.Parallel()

@@ -53,14 +53,14 @@ func (s *session) tell(ctx context.Context, ids []longstop.RunID, to *[]wire.Run
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		status, state := runStatus(s.folder, id)
+		status, rec := runStatus(s.folder, id)
 		if status.Orphaned && !healed {
 			healed = true
 			s.heal(ctx)
-			status, state = runStatus(s.folder, id)
+			status, rec = runStatus(s.folder, id)
 		}
-		if state.Final() {
-			status.Unit = unitNow(s.folder, id, status.Unit)
+		if rec.State.Final() {
+			status.Unit = unitNow(s.folder, id, namedUnit(status.Unit, rec.Boundary))
 		}
 		*to = append(*to, status)
 	}
@@ -77,13 +77,13 @@ func (s *session) heal(ctx context.Context) {
 }
 
 // runStatus is what the folder, and the process table for released processes, say of one run now.
-// The state is empty where there is no record to be read.
-func runStatus(folder *record.Folder, id longstop.RunID) (status wire.RunStatus, state longstop.WorkloadState) {
+// The record is empty where there is none to be read.
+func runStatus(folder *record.Folder, id longstop.RunID) (status wire.RunStatus, rec longstop.Record) {
 	status.RunID = id
 	run, err := folder.Run(id)
 	if err != nil {
 		status.Error = told(err)
-		return status, ""
+		return status, longstop.Record{}
 	}
 	defer run.Close()
 	// The lock is asked before the record is read: an owner that ends in between has written its
@@ -96,7 +96,7 @@ func runStatus(folder *record.Folder, id longstop.RunID) (status wire.RunStatus,
 	}
 	if err != nil {
 		status.Error = told(err)
-		return status, ""
+		return status, longstop.Record{}
 	}
 	status.Record = raw
 	status.Output = run.Outputs(rec.Output)
@@ -108,17 +108,17 @@ func runStatus(folder *record.Folder, id longstop.RunID) (status wire.RunStatus,
 				status.ReleasedUnseen = hidden[0].Why
 			}
 		}
-		return status, rec.State
+		return status, rec
 	}
 	status.Orphaned = lockErr == nil && !held
 	// On a read-only disk nobody can look whether the lock is held.
 	if !status.Orphaned && trails(rec) {
 		if raw, last := lastWord(folder, run); last.State.Final() {
 			status.Record, status.Output = raw, run.Outputs(last.Output)
-			return status, last.State
+			return status, last
 		}
 	}
-	return status, rec.State
+	return status, rec
 }
 
 // trails reports whether a record has not followed the end of its main process for a while.

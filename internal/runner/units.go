@@ -287,6 +287,14 @@ func unitOf(run *record.Run, b longstop.Boundary) *longstop.Unit {
 	return kept
 }
 
+// namedUnit is what a keeper kept of a run's unit, or the unit's name where it has yet to keep anything.
+func namedUnit(kept *longstop.Unit, b longstop.Boundary) *longstop.Unit {
+	if kept == nil && b.Unit != "" {
+		kept = &longstop.Unit{Manager: b.Manager, Name: b.Unit}
+	}
+	return kept
+}
+
 // unitOpen reports whether the end of a unit is still to be told of.
 func unitOpen(u *longstop.Unit) bool { return u != nil && !u.Ended() && !u.Forgotten }
 

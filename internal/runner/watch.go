@@ -233,12 +233,13 @@ func (w *watcher) read(id longstop.RunID, all bool) (status wire.RunStatus, ok b
 	if !known {
 		before.record = answered
 	}
-	status, state := runStatus(w.folder, id)
+	status, rec := runStatus(w.folder, id)
+	state, unit := rec.State, namedUnit(status.Unit, rec.Boundary)
 	now := sight{record: string(status.Record), orphaned: status.Orphaned, unit: unitWords(status.Unit), overAt: before.overAt}
 	for _, p := range status.Released {
 		now.released += fmt.Sprintln(p.PID, p.StartTime)
 	}
-	if state.Final() && unitOpen(status.Unit) {
+	if state.Final() && unitOpen(unit) {
 		if now.overAt == 0 {
 			now.overAt = boundary.BootNow()
 		}
@@ -246,7 +247,7 @@ func (w *watcher) read(id longstop.RunID, all bool) (status wire.RunStatus, ok b
 			w.known[id] = now
 			return status, before != now
 		}
-		status.Unit = unitNow(w.folder, id, status.Unit)
+		status.Unit = unitNow(w.folder, id, unit)
 	}
 	switch {
 	case state.Final() && now.released == "":
