@@ -129,7 +129,9 @@ func (c *child) look(pid int) boundary.Stat {
 func (k *keeper) owners(there map[int]bool) (owners map[int]bool, dying []*ward) {
 	owners = map[int]bool{}
 	for id := range k.standbys {
-		owners[id.PID] = there[id.PID]
+		if owners[id.PID] = there[id.PID]; there[id.PID] {
+			wake(id)
+		}
 	}
 	for _, w := range k.wards {
 		if w.dead || !there[w.owner.PID] {

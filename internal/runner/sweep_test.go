@@ -74,17 +74,7 @@ func TestLaw6StormOutlivesASpareOwner(t *testing.T) {
 	sub := l.script("(env -i setsid " + l.path("storm") + " &); " + waitForGo)
 	l.submit(sub)
 	l.has("up", 2)
-	spare := func() (id boundary.Identity, there bool) {
-		keeper, run := l.mustKeeper(), l.mustOwner(sub.RunID)
-		for _, pid := range boundary.Children(keeper.PID, 0) {
-			if s, err := boundary.Look(pid); err == nil && s.Name == "longstop-owner" && s.Identity != run {
-				return s.Identity, true
-			}
-		}
-		return id, false
-	}
-	var id boundary.Identity
-	eventually(t, "a spare", func() (there bool) { id, there = spare(); return there })
+	id := l.spareBeside(sub.RunID)
 	l.kill(l.mustOwner(sub.RunID))
 	l.state(sub.RunID, longstop.WorkloadOrphaned)
 	keeper := l.mustKeeper()
@@ -99,6 +89,45 @@ func TestLaw6StormOutlivesASpareOwner(t *testing.T) {
 	}
 	l.nothing()
 	t.Logf("emptied %v after the first KILL, %d killed", rec.Cancel.EmptyAt.Sub(rec.Cancel.KilledAt.Time), rec.Cancel.Killed)
+}
+
+// spareBeside is the owner that stands by while a run has its own.
+func (l *lab) spareBeside(run longstop.RunID) (id boundary.Identity) {
+	l.t.Helper()
+	eventually(l.t, "a spare", func() bool {
+		keeper, owner := l.mustKeeper(), l.mustOwner(run)
+		for _, pid := range boundary.Children(keeper.PID, 0) {
+			if s, err := boundary.Look(pid); err == nil && s.Name == "longstop-owner" && s.Identity != owner {
+				id = s.Identity
+				return true
+			}
+		}
+		return false
+	})
+	return id
+}
+
+// C113: an owner that has no run is stopped. The next run does not wait for somebody to let it go on.
+func TestC113StoppedSpareOwner(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	first := l.script(waitForGo)
+	l.submit(first)
+	spare := l.spareBeside(first.RunID)
+	state := func() byte { s, _ := boundary.Look(spare.PID); return s.State }
+	keeper := l.mustKeeper()
+	boundary.Signal(keeper, unix.SIGSTOP)
+	boundary.Signal(spare, unix.SIGSTOP)
+	eventually(t, "it is stopped", func() bool { return state() == 'T' })
+	boundary.Signal(keeper, unix.SIGCONT)
+	eventually(t, "it goes on", func() bool { return state() != 'T' })
+	second := l.script("exit 5")
+	l.submit(second)
+	if rec := l.final(second.RunID); !exited(rec, 5) || rec.Writer.PID != spare.PID {
+		t.Errorf("%s; the spare is %v", show(rec), spare)
+	}
+	l.touch("go")
+	l.final(first.RunID)
 }
 
 // nothing checks that no living process has the lab's folder in its arguments.
