@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -311,6 +312,45 @@ func TestKeeperStaysThroughTERM(t *testing.T) {
 		t.Errorf("%s", show(rec))
 	}
 	eventually(t, "the keeper goes", func() bool { return !boundary.Is(keeper) })
+}
+
+// A keeper goes on TERM though somebody holds on to it: it is in a scope that ends, and what it took on there
+// would be killed. Whoever holds on has another one.
+func TestKeeperGoesOnTERMWhoeverHoldsIt(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	if err := EnsureKeeper(t.Context(), l.f); err != nil {
+		t.Fatal(err)
+	}
+	keeper := l.mustKeeper()
+	boundary.Signal(keeper, unix.SIGTERM)
+	eventually(t, "the keeper goes", func() bool { return !boundary.Is(keeper) })
+	sub := l.script("exit 7")
+	l.submit(sub)
+	if rec := l.final(sub.RunID); !exited(rec, 7) {
+		t.Errorf("%s", show(rec))
+	}
+}
+
+// An owner that has no run hears TERM: whoever sent it meant no run that comes later.
+func TestTERMBeforeTheRunCancelsNothing(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	first := l.script(waitForGo)
+	l.submit(first)
+	spare := l.spareBeside(first.RunID)
+	boundary.Signal(spare, unix.SIGTERM)
+	eventually(t, "it has heard", func() bool {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", spare.PID))
+		return err == nil && bytes.Contains(status, []byte("\nShdPnd:\t0000000000000000\n"))
+	})
+	second := l.script("sleep 0.1; exit 5")
+	l.submit(second)
+	if rec := l.final(second.RunID); !exited(rec, 5) || rec.Writer.PID != spare.PID {
+		t.Errorf("%s; the spare is %v", show(rec), spare)
+	}
+	l.touch("go")
+	l.final(first.RunID)
 }
 
 // A record that the workload altered is not believed by its keeper, which goes on from what the owner

@@ -47,6 +47,7 @@ type keeper struct {
 	seen     map[longstop.RunID][]boundary.Stat // the tree of an owner that we ended though it was no child of ours
 	silent   map[longstop.RunID]time.Time       // runs that nobody answers for, and since when, while keepers of other binaries live
 	visitors int                                // open connections
+	holds    int                                // those of them that ask for nothing but that a keeper be there
 	leaving  bool                               // TERM came: go as soon as may be
 	ending   bool                               // and the host is going down
 	stirred  chan struct{}                      // one of these changed
@@ -158,7 +159,11 @@ func (k *keeper) restUntilFree() {
 func (k *keeper) needed() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.visitors+len(k.flights)+len(k.wards)+len(k.custody) > 0 {
+	visitors := k.visitors
+	if k.leaving {
+		visitors -= k.holds
+	}
+	if visitors+len(k.flights)+len(k.wards)+len(k.custody) > 0 {
 		return true
 	}
 	for id := range k.vigils {
@@ -246,6 +251,14 @@ func (k *keeper) welcome(l *link) {
 	}()
 }
 
+// hold counts those who want a keeper to be there, whichever: one that is to go does not stay for them.
+func (k *keeper) hold(n int) {
+	k.mu.Lock()
+	k.holds += n
+	k.mu.Unlock()
+	k.stir()
+}
+
 func (k *keeper) answer(l *link, a ask) {
 	switch {
 	case a.Verb == askSubmit && a.Submit != nil && a.Login != nil:
@@ -257,7 +270,9 @@ func (k *keeper) answer(l *link, a ask) {
 		k.arrive(l, a.RunID)
 	case a.Verb == askHold:
 		l.send(reply{Heard: true})
+		k.hold(1)
 		<-l.closed()
+		k.hold(-1)
 	case a.Verb == askHeal:
 		k.succeed()
 		l.send(reply{})

@@ -83,6 +83,9 @@ func RunOwner(args []string) int {
 	if err != nil || inUnit && o.given.Submit.RunID != longstop.RunID(args[2]) {
 		return exitNoAnswer // the keeper went, or needs no owner
 	}
+	for !inUnit && len(signals) > 0 {
+		<-signals // came before there was a run to be cancelled
+	}
 	fault.At("owner.assigned")
 	custody, answer := o.launch()
 	if custody == nil {
