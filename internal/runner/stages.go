@@ -143,7 +143,9 @@ func (s *stages) step(c *custody, now longstop.BootTime) (wait bool) {
 	empty := func() bool { e, _ := c.within.settle(c.sawEnd); return e }
 	switch s.at {
 	case inQueue:
-		s.wait(c, now)
+		if s.wait(c, now); s.at != inQueue || s.failed != nil {
+			c.nudge() // to go on with what follows
+		}
 	case inPreflight:
 		switch {
 		case s.aside == nil && s.o.given.Submit.Request.Preflight == "":

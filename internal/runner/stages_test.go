@@ -379,3 +379,20 @@ func TestQueuedRunsTakeTurns(t *testing.T) {
 		t.Errorf("%s", show(rec))
 	}
 }
+
+// Who has waited for a name and gets it begins then: nobody holds a name that nothing is done with.
+func TestBeginsWithItsName(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	holder, _ := l.asking(waitForGo, func(r *longstop.Request) { r.Exclusive = "db" })
+	l.has("up", 1)
+	id, _ := l.asking("exit 5", func(r *longstop.Request) { r.Exclusive, r.ExclusiveWaitS = "db", 600 })
+	queued := l.state(id, longstop.WorkloadQueued)
+	eventually(t, "it is looked at seldom", func() bool { return boundary.BootNow() > queued.BootAt.Add(settling+settling/2) })
+	l.touch("go")
+	l.ended(holder)
+	rec := l.ended(id)
+	if idle := rec.StartedAt.Sub(rec.Exclusive.Since.Time); !exited(rec, 5) || idle > recount/2 {
+		t.Errorf("it had its name for %v: %s", idle, show(rec))
+	}
+}
