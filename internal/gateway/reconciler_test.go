@@ -271,3 +271,25 @@ func TestChannelsThatEndAtOnce(t *testing.T) {
 	b.until(a.ID, "it is seen again", func(a longstop.Action) bool { return a.Alive == longstop.AliveYes })
 	b.cancel(a.ID, nil)
 }
+
+// TestLaw5KeyOfAnotherGateway: the key has a run that another gateway started. Nothing is started, and nobody is
+// said to have altered its record.
+func TestLaw5KeyOfAnotherGateway(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	req := longstop.RunRequest{Host: b.server.Alias, Key: "ours", Request: longstop.Request{Script: "exit 3"}}
+	first, err := b.Run(t.Context(), req, operator, gateway.Told{})
+	b.must(err)
+	other := b.beside()
+	a, err := other.Run(t.Context(), req, operator, gateway.Told{})
+	b.must(err)
+	a, err = other.Wait(t.Context(), string(a.ID))
+	if a.Outcome != longstop.OutcomeNotStarted || !strings.Contains(a.Launch.Message, string(first.RunID)) {
+		t.Errorf("%v: %s", err, pretty(a))
+	}
+	entries, err := other.Journal(t.Context(), gateway.JournalFilter{Action: a.ID, After: -1, Limit: 1000})
+	b.must(err)
+	if said := pretty(entries); strings.Contains(said, "altered") || !strings.Contains(said, "the record is of run "+string(first.RunID)) {
+		t.Errorf("%s", said)
+	}
+}
