@@ -50,6 +50,7 @@ type custody struct {
 	evidence heard
 	progress heard
 
+	awaited    atomic.Bool // the answer to the submit waits for the run's end
 	isStopping atomic.Bool // for a reason of its own, not only to clear up leftovers
 
 	mu   sync.Mutex

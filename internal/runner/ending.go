@@ -158,7 +158,13 @@ func (c *custody) ended(raw []byte) {
 	c.publish(raw)
 	close(c.done)
 	runtime.Gosched() // they are told before things are put in order
+	if c.awaited.Load() {
+		time.Sleep(tidyAfter)
+	}
 }
+
+// tidyAfter is how long what is put in order leaves the machine to the answer that is on its way.
+const tidyAfter = 2 * time.Millisecond
 
 func (c *custody) finishAgain(now longstop.BootTime) {
 	if c.seal() == nil {

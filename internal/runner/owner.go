@@ -45,6 +45,7 @@ type login struct {
 // the work was exec'd or could not be, or why nothing was begun.
 type verdict struct {
 	Record []byte          `json:"record,omitempty"`
+	Over   bool            `json:"over,omitempty"` // the record is final
 	Error  *longstop.Error `json:"error,omitempty"`
 }
 
@@ -112,15 +113,19 @@ const answerSoon = 5 * time.Millisecond
 
 // answerKeeper tells the keeper what became of the launch: that the work runs, or how it ended.
 func (c *custody) answerKeeper(keeper *link) {
+	over := false
 	if c.stages == nil {
+		c.awaited.Store(true)
 		soon := time.NewTimer(answerSoon)
 		defer soon.Stop()
 		select {
 		case <-c.done:
+			over = true
 		case <-soon.C:
+			c.awaited.Store(false)
 		}
 	}
-	keeper.send(verdict{Record: c.newest()})
+	keeper.send(verdict{Record: c.newest(), Over: over})
 	keeper.close()
 	fault.At("owner.answered")
 	c.accepted()

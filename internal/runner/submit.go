@@ -179,7 +179,9 @@ func (k *keeper) begin(w *ward, sub wire.Submit, from login) (reply, error) {
 	if err == nil {
 		fault.At("submit.answered")
 		go func() { // whoever submitted is told first
-			k.began(w, said)
+			if !said.Over {
+				k.began(w, said)
+			}
 			k.spareSoon(w)
 		}()
 		if said.Error != nil {
