@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"time"
 
@@ -46,7 +47,7 @@ func (g *Gateway) Run(ctx context.Context, req longstop.RunRequest, peer longsto
 	}
 	if !existing {
 		g.goes(l.run)
-		time.Sleep(time.Millisecond) // the host is told before anybody here is
+		runtime.Gosched() // the host is told before anybody here is
 	} else if told.Note != nil {
 		told.Note("this key has its run since " + a.CreatedAt.Local().Format(time.DateTime) + ": nothing new is started")
 	}

@@ -89,7 +89,10 @@ func (r *Run) name(dir *os.File, rec *longstop.Record, secret []byte) (raw []byt
 	r.sequence = rec.Sequence
 	fault.At("record.finish.renamed")
 	r.told(raw)
-	room.Truncate(int64(len(sealed))) // a failure leaves zeros, which readers pass over
+	// A failure leaves zeros, which readers pass over. What somebody else cut stays cut.
+	if info, err := room.Stat(); err == nil && info.Size() > int64(len(sealed)) {
+		room.Truncate(int64(len(sealed)))
+	}
 	return raw, nil
 }
 

@@ -399,6 +399,12 @@ func TestADamagedRecordIsNamed(t *testing.T) {
 	for _, sub := range []wire.Submit{good, bad} {
 		s.must(wire.VerbSubmit, sub, nil)
 		s.final(sub.RunID)
+		run, err := s.f.Run(sub.RunID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer run.Close()
+		eventually(t, "its owner is still there", func() bool { held, err := run.Locked(); return err == nil && !held })
 	}
 	path := s.f.Path("runs", string(bad.RunID), "final")
 	if err := os.WriteFile(path, []byte("{"), 0600); err != nil {
