@@ -61,12 +61,12 @@ func RunOwner(args []string) int {
 	if inUnit {
 		inherited = 2
 	}
+	children, signals := make(chan os.Signal, 1), make(chan os.Signal, 4)
+	signal.Notify(children, unix.SIGCHLD)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT) // who is called an owner hears them
 	if err := becomeServant("longstop-owner", inherited); err != nil {
 		return exitNoAnswer
 	}
-	children, signals := make(chan os.Signal, 1), make(chan os.Signal, 4)
-	signal.Notify(children, unix.SIGCHLD)
-	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
 	o := &owner{reaper: &boundary.Reaper{}}
 	if len(args) > 0 {
 		o.ahead, _ = record.Open(args[0])
