@@ -113,7 +113,7 @@ func TestLeftToTheLibrary(t *testing.T) {
 	for _, text := range []string{
 		``, `{`, `{}`, ` { } `, `null`, `[]`, `{"action_id":"a"`, `{"action_id":"a"}x`, `{"action_id":"a",}`, `{"Action_ID":"a"}`, `{"new":[1,{"a":2}],"action_id":"a"}`,
 		`{"revision":01}`, `{"revision":1.5}`, `{"revision":1e2}`, `{"attempt":99999999999999999999}`, `{"action_id":7}`, `{"waits":[{}]}`, `{"waits":[,]}`, `{"waits":{}}`,
-		`{"created_at":"2026-11-29T10:00:00+02:00"}`, `{"created_at":"x"}`, `{"request":{"argv":["a" "b"]}}`, `{"request":{"argv_b64":["!"]}}`, `{"cancel":null,"waits":null}`,
+		`{"created_at":"2026-11-29T10:00:00+02:00"}`, `{"created_at":"x"}`, `{"created_at":"0000-01-01T00:00:00,+00000Z"}`, `{"created_at":"0000-01-01T00:00:00.-00000Z"}`, `{"request":{"argv":["a" "b"]}}`, `{"request":{"argv_b64":["!"]}}`, `{"cancel":null,"waits":null}`,
 		`{"action_id":"\ud800"}`, "{\"action_id\":\"a\nb\"}", `{"request":{"lease_s":1e400}}`, `{"action_\u0069d":"a"}`, "{\"action_id\":\"a\x00\"}", "{} \x00",
 	} {
 		var want longstop.Action

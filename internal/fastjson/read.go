@@ -142,10 +142,22 @@ func (r *reader) base64() []byte {
 func (r *reader) time() longstop.Time {
 	text, _ := r.quoted()
 	t, err := time.Parse(timeLayout, `"`+string(text)+`"`)
-	if err != nil || len(text)+2 != len(timeLayout) {
+	if err != nil || !spelt(text, timeLayout[1:len(timeLayout)-1]) {
 		r.lost = true
 	}
 	return longstop.Time{Time: t}
+}
+
+// spelt reports whether text has digits where layout has them, and else the same bytes. time.Parse takes a comma for
+// a point, and a sign for a digit of the fraction.
+func spelt(text []byte, layout string) bool {
+	digit := func(c byte) bool { return '0' <= c && c <= '9' }
+	for i := range text {
+		if i == len(layout) || digit(text[i]) != digit(layout[i]) || !digit(text[i]) && text[i] != layout[i] {
+			return false
+		}
+	}
+	return len(text) == len(layout)
 }
 
 func (r *reader) null() bool { return r.word("null") }
