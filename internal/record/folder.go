@@ -214,7 +214,7 @@ func (f *Folder) checkMachine() error {
 	if errors.Is(err, fs.ErrNotExist) || here == "" {
 		return nil
 	}
-	if id := strings.TrimSuffix(string(there), "\n"); err == nil && id != here {
+	if id := machineIDIn(there); err == nil && id != "" && id != here {
 		folder := quote(f.dir)
 		return &longstop.Error{Code: longstop.CodeHostMismatch,
 			Message: "the state folder " + f.dir + " is of another machine (" + id + "; this is " + here + "): nothing was done",
@@ -342,8 +342,18 @@ func validID(id string) bool {
 
 // machineID names this installation, or is empty where nothing does.
 func machineID() string {
-	id, _ := os.ReadFile("/etc/machine-id")
-	return strings.TrimSpace(string(id))
+	text, _ := os.ReadFile("/etc/machine-id")
+	return machineIDIn(text)
+}
+
+// machineIDIn is the id in the text of a file like machine-id(5), or empty where it has none: it is "uninitialized"
+// through a first boot.
+func machineIDIn(text []byte) string {
+	id := strings.TrimSpace(string(text))
+	if raw, err := hex.DecodeString(id); err != nil || len(raw) != 16 {
+		return ""
+	}
+	return id
 }
 
 // bootID names the running kernel's boot: random(4). Without /proc it is empty, and each open

@@ -90,6 +90,14 @@ func TestC124TheFolderOfAnotherMachine(t *testing.T) {
 	if after, _ := names(f.unresolved); len(after) != len(index) || !exists(f.claims, string(run.ID())) {
 		t.Errorf("it was changed: %v, %v", index, after)
 	}
+	for _, none := range []string{"", "uninitialized\n", "\x00\x00"} { // a first boot's, or what a power failure left
+		must(t, os.WriteFile(f.Path("machine"), []byte(none), 0600))
+		again, err := Open(f.Dir())
+		if err != nil {
+			t.Fatalf("with %q for a machine: %v", none, err)
+		}
+		again.Close()
+	}
 	must(t, os.Remove(f.Path("machine"))) // one made before there was that file
 	again, err := Create(f.Dir())
 	must(t, err)
