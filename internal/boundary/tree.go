@@ -95,6 +95,10 @@ func All() []Stat {
 // Each is taken only if its parent is the root or one of those visited: a number that was used
 // again between two looks leads nowhere.
 func Walk(root int, children []int, visit func(Stat) (descend bool)) {
+	walk(root, children, Look, visit)
+}
+
+func walk(root int, children []int, look func(pid int) (Stat, error), visit func(Stat) (descend bool)) {
 	seen := map[int]bool{root: true}
 	queue := children
 	for len(queue) > 0 {
@@ -103,7 +107,7 @@ func Walk(root int, children []int, visit func(Stat) (descend bool)) {
 		if seen[pid] {
 			continue
 		}
-		s, err := Look(pid)
+		s, err := look(pid)
 		if err != nil || !seen[s.PPID] {
 			continue
 		}

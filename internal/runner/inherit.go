@@ -2,7 +2,6 @@ package runner
 
 import (
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -251,7 +250,7 @@ func (t *inherited) walk(visit func(boundary.Stat) bool) {
 	}
 	t.k.mu.Unlock()
 	slices.Sort(roots)
-	boundary.Walk(os.Getpid(), roots, visit)
+	t.k.reaper.Walk(roots, visit)
 }
 
 // surely reports whether a child may be treated as this run's: it is, or every run that it can be of

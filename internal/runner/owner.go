@@ -511,13 +511,7 @@ func (t *ownTree) settle(ended func(boundary.Exit)) (empty, proven bool) {
 }
 
 func (t *ownTree) walk(visit func(boundary.Stat) bool) {
-	children := t.reaper.Children()
-	for _, s := range children {
-		if s.State == boundary.Hidden {
-			visit(s)
-		}
-	}
-	boundary.Walk(os.Getpid(), pids(children), visit)
+	t.reaper.Walk(t.reaper.ChildNumbers(), visit)
 }
 
 func (t *ownTree) signal(id boundary.Identity, sig unix.Signal, following ...unix.Signal) error {
@@ -531,14 +525,6 @@ func (t *ownTree) doubts() []longstop.Process { return nil }
 func (t *ownTree) pace() time.Duration { return recount }
 
 func (t *ownTree) rest() { boundary.Forget() }
-
-func pids(stats []boundary.Stat) []int {
-	all := make([]int, len(stats))
-	for i, s := range stats {
-		all[i] = s.PID
-	}
-	return all
-}
 
 // workEnv is the environment of the workload: the login's, then the request's, then ours.
 func workEnv(given assignment, run *record.Run) []string {

@@ -2,7 +2,6 @@ package runner
 
 import (
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -106,7 +105,7 @@ func (k *keeper) strikeAll() {
 	roots := k.strikeChildren()
 	for _, c := range roots {
 		met := map[boundary.Identity]struck{}
-		boundary.Walk(os.Getpid(), []int{c.stat.PID}, func(p boundary.Stat) bool {
+		k.reaper.Walk([]int{c.stat.PID}, func(p boundary.Stat) bool {
 			if p.Identity != c.stat.Identity && !p.Dead() {
 				met[p.Identity] = struck{p, k.reaper.Signal(p.Identity, unix.SIGKILL)}
 			}
