@@ -23,6 +23,7 @@ type Action struct {
 	UnknownBecause UnknownReason `json:"unknown_because,omitempty"`
 	Next           string        `json:"next,omitempty"`
 
+	Findings    []Finding    `json:"findings,omitempty"` // of reading the request, before anything was sent
 	Approval    Approval     `json:"approval"`
 	Launch      Launch       `json:"launch"`
 	SSHCommand  SSHCommand   `json:"ssh_command"`

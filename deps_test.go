@@ -52,6 +52,8 @@ var rooms = map[string]room{
 	"internal/journal": {floor: 1, pure: true, ours: edges{".": words},
 		third: edges{"golang.org/x/mod": "tlog: the journal's tree of hashes"}},
 
+	"internal/policy": {floor: 1, pure: true, ours: edges{".": words}},
+
 	"internal/fault": {floor: 2},
 	"internal/boundary": {floor: 2, ours: edges{".": words, "internal/fault": hooks},
 		third: edges{"golang.org/x/sys": xsys}},

@@ -54,6 +54,15 @@ func appendAction(b []byte, v *longstop.Action) []byte {
 		b = append(b, `,"next":`...)
 		b = appendString(b, string(v.Next))
 	}
+	if len(v.Findings) > 0 {
+		b = append(b, `,"findings":`...)
+		b = append(b, '[')
+		for i := range v.Findings {
+			b = comma(b, i)
+			b = appendFinding(b, &v.Findings[i])
+		}
+		b = append(b, ']')
+	}
 	b = append(b, `,"approval":`...)
 	b = appendApproval(b, &v.Approval)
 	b = append(b, `,"launch":`...)
@@ -429,6 +438,31 @@ func appendRequest(b []byte, v *longstop.Request) []byte {
 	if v.Digest != "" {
 		b = append(b, `,"digest":`...)
 		b = appendString(b, string(v.Digest))
+	}
+	return end(b, start)
+}
+
+func appendFinding(b []byte, v *longstop.Finding) []byte {
+	start := len(b)
+	b = append(b, `,"kind":`...)
+	b = appendString(b, string(v.Kind))
+	b = append(b, `,"words":`...)
+	b = appendString(b, string(v.Words))
+	if v.Part != "" {
+		b = append(b, `,"part":`...)
+		b = appendString(b, string(v.Part))
+	}
+	if v.Line != 0 {
+		b = append(b, `,"line":`...)
+		b = strconv.AppendInt(b, int64(v.Line), 10)
+	}
+	if v.Column != 0 {
+		b = append(b, `,"column":`...)
+		b = strconv.AppendInt(b, int64(v.Column), 10)
+	}
+	if v.Text != "" {
+		b = append(b, `,"text":`...)
+		b = appendString(b, string(v.Text))
 	}
 	return end(b, start)
 }
@@ -1239,6 +1273,12 @@ func readAction(r *reader, v *longstop.Action) {
 			v.UnknownBecause = longstop.UnknownReason(r.text())
 		case "next":
 			v.Next = string(r.text())
+		case "findings":
+			for begun := false; r.element(&begun); {
+				var one longstop.Finding
+				readFinding(r, &one)
+				v.Findings = append(v.Findings, one)
+			}
 		case "approval":
 			readApproval(r, &v.Approval)
 		case "launch":
@@ -1375,6 +1415,27 @@ func readRequest(r *reader, v *longstop.Request) {
 			v.Reason = string(r.text())
 		case "digest":
 			v.Digest = string(r.text())
+		default:
+			r.lost = true
+		}
+	}
+}
+
+func readFinding(r *reader, v *longstop.Finding) {
+	for begun := false; r.member(&begun); {
+		switch string(r.name()) {
+		case "kind":
+			v.Kind = longstop.FindingKind(r.text())
+		case "words":
+			v.Words = string(r.text())
+		case "part":
+			v.Part = string(r.text())
+		case "line":
+			v.Line = int(r.int())
+		case "column":
+			v.Column = int(r.int())
+		case "text":
+			v.Text = string(r.text())
 		default:
 			r.lost = true
 		}

@@ -65,6 +65,7 @@ const (
 	ChannelOpened     Kind = "channel_opened"     // an SSH channel was opened
 	ChannelClosed     Kind = "channel_closed"     // an SSH channel ended, and how
 	RetentionApplied  Kind = "retention_applied"  // runs or raw bytes were removed as retention allows
+	PolicyChanged     Kind = "policy_changed"     // another policy holds from here on: its digest and text
 	GatewayStarted    Kind = "gateway_started"    // a gateway began to work on this log
 	GatewayStopped    Kind = "gateway_stopped"    // a gateway stopped in good order
 )

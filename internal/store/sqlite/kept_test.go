@@ -108,7 +108,7 @@ func TestC149RunsOfEarlierVersionsAreKept(t *testing.T) {
 	running := newAction("web-1")
 	running.Launch.State, running.Workload.State = longstop.LaunchAccepted, longstop.WorkloadRunning
 	put(t, s, running, journal.Observed)
-	_, err := s.conn.ExecContext(t.Context(), `DROP TABLE kept; DELETE FROM goose_db_version WHERE version_id = 3`)
+	_, err := s.conn.ExecContext(t.Context(), `DROP TABLE policy; DROP TABLE kept; DELETE FROM goose_db_version WHERE version_id >= 3`)
 	must(t, err)
 	must(t, s.Close())
 	s = open(t, path)

@@ -23,6 +23,7 @@ type statements struct {
 	host, isEnrolled           *sql.Stmt
 	keep, unkeep               *sql.Stmt
 	collected, wasRead         *sql.Stmt
+	putPolicy                  *sql.Stmt
 }
 
 func (s *statements) all() map[**sql.Stmt]string {
@@ -59,7 +60,9 @@ func (s *statements) all() map[**sql.Stmt]string {
 			SELECT ?1, ?2, json ->> '$.state_id', ?3, ?4 FROM hosts WHERE name = ?5 ON CONFLICT DO NOTHING`,
 		&s.unkeep:    `DELETE FROM kept WHERE run_id = ?`,
 		&s.collected: `UPDATE kept SET collected_at = ?2 WHERE run_id = ?1`,
-		&s.wasRead:   `UPDATE kept SET unread = unread & ~?2 WHERE run_id = ?1`,
+		&s.putPolicy: `INSERT INTO policy (one, entry, digest, text) VALUES (1, ?1, ?2, ?3)
+			ON CONFLICT (one) DO UPDATE SET entry = ?1, digest = ?2, text = ?3`,
+		&s.wasRead: `UPDATE kept SET unread = unread & ~?2 WHERE run_id = ?1`,
 	}
 }
 
