@@ -41,10 +41,17 @@ type Action struct {
 
 // Requester is who asked.
 type Requester struct {
-	Kind string `json:"kind"` // "operator" or "agent"
+	Kind string `json:"kind"` // RequesterOperator or RequesterAgent
 	Name string `json:"name"`
 	Via  string `json:"via"` // "cli", "http", "mcp"
 }
+
+// The kinds of requesters. Who holds a token is an agent, whatever it says of itself; who connects to
+// the socket without one is the operator whose user the gateway runs as.
+const (
+	RequesterOperator = "operator"
+	RequesterAgent    = "agent"
+)
 
 // Request says what to run and how. Exactly one of Argv, ArgvB64 and Script is set. Env holds
 // names alone wherever a request is kept or shown; values travel beside it and are never kept.

@@ -25,8 +25,9 @@ const (
 	CodeUnsupported     Code = "unsupported"       // the host or boundary cannot do what was asked
 	CodeLaunchFailed    Code = "launch_failed"     // nothing of the work ran: exec, chdir and the like failed
 	CodeRefused         Code = "refused"           // identity did not match: nothing was signalled
-	CodeNotAllowed      Code = "not_allowed"       // the key may not ask that of the host (longstop-runner forced): nothing was done
+	CodeNotAllowed      Code = "not_allowed"       // who asks may not: the key of a forced command, an agent's token. Nothing was done
 	CodeDenied          Code = "denied"            // the policy, or an approver, does not let it: nothing was sent
+	CodeTokenRefused    Code = "token_refused"     // the token is revoked, expired or unknown
 	CodeTimeout         Code = "timeout"           // a deadline of ours passed; the host may still act
 	CodeUnreadable      Code = "unreadable_record" // torn, altered, failed its MAC, or not of this format
 	CodeBadAnswer       Code = "bad_answer"        // a frame that could be taken for another one
@@ -63,6 +64,7 @@ var Codes = map[Code]CodeInfo{
 	CodeRefused:         {409, ExitUnknown},
 	CodeNotAllowed:      {403, ExitNotStarted},
 	CodeDenied:          {403, ExitNotStarted},
+	CodeTokenRefused:    {401, ExitNotStarted},
 	CodeTimeout:         {504, ExitUnknown},
 	CodeUnreadable:      {502, ExitUnknown},
 	CodeBadAnswer:       {502, ExitUnknown},

@@ -442,7 +442,7 @@ func (f *follower) leave(ctx context.Context, why string) error {
 	}
 	asking, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	recorder := &client.Client{Home: f.client.Home} // an absent gateway is left absent
+	recorder := &client.Client{Home: f.client.Home, Token: f.client.Token} // an absent gateway is left absent
 	if err := recorder.GiveUp(asking, f.action.ID, why); err != nil && !errors.Is(err, client.ErrAbsent) && !errors.Is(err, client.ErrGone) {
 		f.note("that nobody waits could not be recorded: %s", plain(asError(err).Message))
 	}

@@ -119,6 +119,7 @@ var verbs = []struct {
 	{"activity", "work", (*app).activityVerb},
 	{"host", "hosts", (*app).hostVerb},
 	{"runner", "hosts", (*app).runnerVerb},
+	{"token", "about", (*app).tokenVerb},
 	{"daemon", "about", (*app).daemonVerb},
 	{"demo", "about", (*app).demoVerb},
 	{"doctor", "about", (*app).doctorVerb},
@@ -205,6 +206,7 @@ var alsoCalled = map[string][]string{
 	"logs":     {"output", "tail"},
 	"ps":       {"jobs", "list", "ls", "status", "top"},
 	"run":      {"exec", "ssh", "start", "submit"},
+	"token":    {"key", "login"},
 	"show":     {"describe", "get", "info", "status"},
 	"wait":     {"attach", "follow", "join"},
 }
@@ -235,7 +237,12 @@ func (a *app) present() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client.Client{Home: home}, nil
+	token := os.Getenv("LONGSTOP_TOKEN")
+	if plain(token) != token || strings.ContainsAny(token, " ,") {
+		return nil, &longstop.Error{Code: longstop.CodeTokenRefused, Message: "LONGSTOP_TOKEN is set and is no token",
+			Hint: "it is what longstop token create printed, on one line"}
+	}
+	return &client.Client{Home: home, Token: token}, nil
 }
 
 // ids refuses a verb without an action.

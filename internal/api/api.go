@@ -12,9 +12,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/longstop/longstop"
@@ -46,6 +43,10 @@ type Gateway interface {
 	Reconcile(ctx context.Context, id string) (longstop.Action, error)
 	Journal(ctx context.Context, f gateway.JournalFilter) ([]longstop.JournalEntry, error)
 	Raw(ctx context.Context, id string) ([]gateway.RawAnswer, error)
+	Agent(ctx context.Context, token string) (longstop.Requester, error)
+	CreateToken(ctx context.Context, req longstop.TokenRequest, by longstop.Requester) (longstop.NewToken, error)
+	Tokens(ctx context.Context) ([]longstop.Token, error)
+	RevokeToken(ctx context.Context, name string, by longstop.Requester) error
 }
 
 var _ Gateway = (*gateway.Gateway)(nil)
@@ -98,63 +99,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-func (s *Server) handler() http.Handler {
-	mux := http.NewServeMux()
-	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"GET /api/v1/hosts":                   s.hosts,
-		"POST /api/v1/hosts":                  s.enrol,
-		"POST /api/v1/hosts/{name}/check":     s.checkHost,
-		"DELETE /api/v1/hosts/{name}":         s.removeHost,
-		"POST /api/v1/forced":                 s.forcedSetup,
-		"GET /api/v1/runners/{arch}":          s.runner,
-		"POST /api/v1/stdin":                  s.spoolStdin,
-		"GET /api/v1/actions":                 s.actions,
-		"POST /api/v1/actions":                s.run,
-		"GET /api/v1/actions/{id}":            s.action,
-		"GET /api/v1/actions/{id}/wait":       s.wait,
-		"GET /api/v1/actions/{id}/follow":     s.follow,
-		"GET /api/v1/actions/{id}/output":     s.output,
-		"GET /api/v1/actions/{id}/times":      s.times,
-		"GET /api/v1/actions/{id}/inspect":    s.inspect,
-		"GET /api/v1/actions/{id}/raw":        s.raw,
-		"POST /api/v1/actions/{id}/cancel":    s.cancel,
-		"POST /api/v1/actions/{id}/reconcile": s.reconcile,
-		"POST /api/v1/actions/{id}/waits":     s.giveUp,
-		"GET /api/v1/journal":                 s.journal,
-	} {
-		mux.Handle(pattern, s.answer(h, true))
-	}
-	// Any version of the command may ask these two, so that it can say what runs, and replace it.
-	mux.Handle("GET /api/v1/status", s.answer(s.status, false))
-	mux.Handle("POST /api/v1/stop", s.answer(s.stop, false))
-	mux.Handle("/", s.answer(func(w http.ResponseWriter, r *http.Request) error {
-		return &longstop.Error{Code: longstop.CodeNotFound, Message: r.Method + " " + r.URL.Path + ": the gateway has no such request"}
-	}, false))
-	return mux
-}
-
-// answer is what all requests share: versions, the peer, and errors as problems.
-func (s *Server) answer(h func(http.ResponseWriter, *http.Request) error, sameVersion bool) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set(longstop.APIHeader, strconv.Itoa(longstop.APIVersion))
-		w.Header().Set("Cache-Control", "no-store")
-		who, _ := r.Context().Value(peerKey{}).(peer)
-		if who.err != nil {
-			s.problem(w, r, &refusedPeer{who.err})
-			return
-		}
-		if theirs := r.Header.Get(longstop.APIHeader); sameVersion && theirs != "" && theirs != strconv.Itoa(longstop.APIVersion) {
-			s.problem(w, r, &longstop.Error{Code: longstop.CodeVersionMismatch,
-				Message: fmt.Sprintf("the running gateway (%s) speaks version %d of the API, you speak %.20q", longstop.Version, longstop.APIVersion, theirs),
-				Hint:    "longstop daemon stop (runs go on), then the same command again: it starts the gateway that belongs to it"})
-			return
-		}
-		if err := h(w, r); err != nil {
-			s.problem(w, r, err)
-		}
-	})
-}
-
 func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	status, err := s.gateway.Status(r.Context())
 	if err != nil {
@@ -170,48 +114,4 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request) error {
 	}
 	s.askStop()
 	return nil
-}
-
-// peer is who is at the other end of a connection.
-type peer struct {
-	who longstop.Requester
-	err error
-}
-
-type peerKey struct{}
-
-// asker is the request's peer. Anyone at this user's own socket is the operator.
-func asker(r *http.Request) longstop.Requester {
-	p, _ := r.Context().Value(peerKey{}).(peer)
-	return p.who
-}
-
-// refusedPeer is a connection of another user.
-type refusedPeer struct{ why error }
-
-func (e *refusedPeer) Error() string { return e.why.Error() }
-
-// peerOf names the process at the other end (SO_PEERCRED, unix(7)) and refuses other users: the
-// socket's mode already does, but a mode can be changed by mistake.
-func peerOf(conn net.Conn) (longstop.Requester, error) {
-	unix, ok := conn.(*net.UnixConn)
-	if !ok {
-		return longstop.Requester{}, errors.New("not a Unix socket")
-	}
-	raw, err := unix.SyscallConn()
-	if err != nil {
-		return longstop.Requester{}, fmt.Errorf("ask who connects: %w", err)
-	}
-	var cred *syscall.Ucred
-	var optErr error
-	err = raw.Control(func(fd uintptr) {
-		cred, optErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	})
-	if err = errors.Join(err, optErr); err != nil {
-		return longstop.Requester{}, fmt.Errorf("ask who connects: %w", err)
-	}
-	if int(cred.Uid) != os.Geteuid() {
-		return longstop.Requester{}, fmt.Errorf("this gateway belongs to uid %d, you are uid %d", os.Geteuid(), cred.Uid)
-	}
-	return longstop.Requester{Kind: "operator", Name: userName(int(cred.Uid)), Via: "http"}, nil
 }

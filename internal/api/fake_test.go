@@ -290,3 +290,17 @@ func (f *fake) Journal(context.Context, gateway.JournalFilter) ([]longstop.Journ
 func (f *fake) Raw(context.Context, string) ([]gateway.RawAnswer, error) {
 	return []gateway.RawAnswer{{Kind: "submit_answer", Bytes: []byte("\xff\x00")}}, nil
 }
+
+// Agent knows one token.
+func (f *fake) Agent(_ context.Context, token string) (longstop.Requester, error) {
+	if token != "lst_scout" {
+		return longstop.Requester{}, &longstop.Error{Code: longstop.CodeTokenRefused, Message: "the token is not known here", Hint: "longstop token create NAME"}
+	}
+	return longstop.Requester{Kind: longstop.RequesterAgent, Name: "scout", Via: "http"}, nil
+}
+
+func (f *fake) CreateToken(_ context.Context, req longstop.TokenRequest, _ longstop.Requester) (longstop.NewToken, error) {
+	return longstop.NewToken{Secret: "lst_" + req.Name, Token: longstop.Token{Name: req.Name}}, nil
+}
+func (f *fake) Tokens(context.Context) ([]longstop.Token, error)              { return nil, nil }
+func (f *fake) RevokeToken(context.Context, string, longstop.Requester) error { return nil }

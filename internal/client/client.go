@@ -32,6 +32,8 @@ type Client struct {
 	// Ready, where given, is waited for with the last byte of a request that Run makes: until it is closed
 	// nothing was asked for.
 	Ready <-chan struct{}
+	// Token, where given, is the agent's whose requests these are.
+	Token string
 }
 
 // ErrAbsent says that no gateway runs. Nothing was asked of anyone.
@@ -88,6 +90,7 @@ func (c *Client) exchange(ctx context.Context, q request) (*response, error) {
 	if err != nil {
 		return nil, err
 	}
+	q.token = c.Token
 	return send(ctx, conn, q)
 }
 
@@ -168,6 +171,23 @@ func (c *Client) CheckHost(ctx context.Context, name string, note func(string)) 
 // RemoveHost forgets a host.
 func (c *Client) RemoveHost(ctx context.Context, name string) error {
 	return c.call(ctx, "DELETE", v1+"/hosts/"+url.PathEscape(name), nil, nil, nil)
+}
+
+// CreateToken makes a token for an agent.
+func (c *Client) CreateToken(ctx context.Context, req longstop.TokenRequest) (made longstop.NewToken, err error) {
+	err = c.call(ctx, "POST", v1+"/tokens", nil, req, &made)
+	return made, err
+}
+
+// Tokens lists all tokens, newest first.
+func (c *Client) Tokens(ctx context.Context) (list []longstop.Token, err error) {
+	err = c.call(ctx, "GET", v1+"/tokens", nil, nil, &list)
+	return list, err
+}
+
+// RevokeToken takes a token back.
+func (c *Client) RevokeToken(ctx context.Context, name string) error {
+	return c.call(ctx, "DELETE", v1+"/tokens/"+url.PathEscape(name), nil, nil, nil)
 }
 
 // SpoolStdin sends standard input for a run to come.

@@ -39,6 +39,7 @@ const (
 type request struct {
 	method, path string
 	contentType  string
+	token        string // of an agent, or empty
 	body         io.Reader
 	length       int64
 	ready        <-chan struct{} // the last byte of a body of known length waits for its closing; nil: it does not wait
@@ -103,6 +104,9 @@ func writeRequest(conn net.Conn, q request) error {
 	var head bytes.Buffer
 	fmt.Fprintf(&head, "%s %s HTTP/1.1\r\nHost: longstop\r\nConnection: close\r\n%s: %d\r\n",
 		q.method, q.path, longstop.APIHeader, longstop.APIVersion)
+	if q.token != "" {
+		head.WriteString("Authorization: Bearer " + q.token + "\r\n")
+	}
 	if q.contentType != "" {
 		head.WriteString("Content-Type: " + q.contentType + "\r\n")
 	}

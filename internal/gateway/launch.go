@@ -27,8 +27,8 @@ const (
 	exitWithin = 500 * time.Millisecond
 )
 
-// Run launches, and returns once the launch is accepted, rejected or unknown. peer.Kind is who the
-// socket says is asking; name and via are taken from req.By where it has them. When an action was
+// Run launches, and returns once the launch is accepted, rejected or unknown. peer is who the socket
+// or the token says is asking; via is taken from req.By where it has it, and an operator's name. When an action was
 // made, it is returned beside any error and the error names it. If ctx ends first the launch goes
 // on without its caller: it is not sent again, and the action is returned as it is.
 func (g *Gateway) Run(ctx context.Context, req longstop.RunRequest, peer longstop.Requester, told Told) (longstop.Action, error) {
@@ -63,9 +63,10 @@ func (g *Gateway) Run(ctx context.Context, req longstop.RunRequest, peer longsto
 	return a, rejection(&a, existing)
 }
 
-// requester is the asker by its own words, where the socket's word does not stand against them.
+// requester is the asker by its own words, where the socket's or the token's word does not stand
+// against them.
 func requester(by, peer longstop.Requester) longstop.Requester {
-	if by.Name != "" {
+	if by.Name != "" && peer.Kind != longstop.RequesterAgent {
 		peer.Name = by.Name
 	}
 	if by.Via != "" {

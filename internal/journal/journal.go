@@ -66,6 +66,8 @@ const (
 	ChannelClosed     Kind = "channel_closed"     // an SSH channel ended, and how
 	RetentionApplied  Kind = "retention_applied"  // runs or raw bytes were removed as retention allows
 	PolicyChanged     Kind = "policy_changed"     // another policy holds from here on: its digest and text
+	TokenCreated      Kind = "token_created"      // a token was made for an agent
+	TokenRevoked      Kind = "token_revoked"      // a token was taken back
 	GatewayStarted    Kind = "gateway_started"    // a gateway began to work on this log
 	GatewayStopped    Kind = "gateway_stopped"    // a gateway stopped in good order
 )

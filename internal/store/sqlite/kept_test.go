@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -102,16 +101,15 @@ func TestKept(t *testing.T) {
 // C149: what earlier versions left on hosts is taken up.
 func TestC149RunsOfEarlierVersionsAreKept(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "home", "longstop.db")
-	s := open(t, path)
+	s := openNew(t)
 	a := keep(t, s, 1, 7)
 	running := newAction("web-1")
 	running.Launch.State, running.Workload.State = longstop.LaunchAccepted, longstop.WorkloadRunning
 	put(t, s, running, journal.Observed)
-	_, err := s.conn.ExecContext(t.Context(), `DROP TABLE policy; DROP TABLE kept; DELETE FROM goose_db_version WHERE version_id >= 3`)
+	migration, err := migrations.ReadFile("migrations/00003_kept.sql")
 	must(t, err)
-	must(t, s.Close())
-	s = open(t, path)
+	_, err = s.conn.ExecContext(t.Context(), "DROP TABLE kept; "+string(migration))
+	must(t, err)
 	left, err := s.Uncollected(t.Context(), "state", 10)
 	if err != nil || !slices.Equal(left, []longstop.RunID{a.RunID}) {
 		t.Errorf("taken up: %v, %v; want %s", left, err, a.RunID)

@@ -24,6 +24,7 @@ type statements struct {
 	keep, unkeep               *sql.Stmt
 	collected, wasRead         *sql.Stmt
 	putPolicy                  *sql.Stmt
+	addToken, revokeToken      *sql.Stmt
 }
 
 func (s *statements) all() map[**sql.Stmt]string {
@@ -63,6 +64,9 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.putPolicy: `INSERT INTO policy (one, entry, digest, text) VALUES (1, ?1, ?2, ?3)
 			ON CONFLICT (one) DO UPDATE SET entry = ?1, digest = ?2, text = ?3`,
 		&s.wasRead: `UPDATE kept SET unread = unread & ~?2 WHERE run_id = ?1`,
+
+		&s.addToken:    `INSERT INTO tokens (hash, name, created_at, expires_at) VALUES (?, ?, ?, ?)`,
+		&s.revokeToken: `UPDATE tokens SET revoked_at = ?1 WHERE name = ?2 AND revoked_at IS NULL`,
 	}
 }
 

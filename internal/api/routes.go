@@ -1,0 +1,101 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/longstop/longstop"
+)
+
+// audience is who may use a route. The zero one is nobody's, so that no route is without one.
+type audience int
+
+const (
+	people audience = iota + 1 // operators: who connects without a token
+	all                        // agents, too, who show theirs
+)
+
+// route is one request that the API answers.
+type route struct {
+	pattern    string
+	open       audience
+	anyVersion bool // any version of the command may ask it, so that it can say what runs, and replace it
+	answer     func(*Server, http.ResponseWriter, *http.Request) error
+}
+
+// routes are all of them. An agent starts work, looks at it, waits for it and stops it; what decides what an
+// agent may do is people's alone.
+var routes = []route{
+	{pattern: "GET /api/v1/status", open: all, anyVersion: true, answer: (*Server).status},
+	{pattern: "POST /api/v1/stop", open: people, anyVersion: true, answer: (*Server).stop},
+
+	{pattern: "GET /api/v1/hosts", open: all, answer: (*Server).hosts},
+	{pattern: "POST /api/v1/hosts", open: people, answer: (*Server).enrol},
+	{pattern: "POST /api/v1/hosts/{name}/check", open: all, answer: (*Server).checkHost},
+	{pattern: "DELETE /api/v1/hosts/{name}", open: people, answer: (*Server).removeHost},
+	{pattern: "POST /api/v1/forced", open: people, answer: (*Server).forcedSetup},
+	{pattern: "GET /api/v1/runners/{arch}", open: people, answer: (*Server).runner},
+
+	{pattern: "POST /api/v1/stdin", open: all, answer: (*Server).spoolStdin},
+	{pattern: "GET /api/v1/actions", open: all, answer: (*Server).actions},
+	{pattern: "POST /api/v1/actions", open: all, answer: (*Server).run},
+	{pattern: "GET /api/v1/actions/{id}", open: all, answer: (*Server).action},
+	{pattern: "GET /api/v1/actions/{id}/wait", open: all, answer: (*Server).wait},
+	{pattern: "GET /api/v1/actions/{id}/follow", open: all, answer: (*Server).follow},
+	{pattern: "GET /api/v1/actions/{id}/output", open: all, answer: (*Server).output},
+	{pattern: "GET /api/v1/actions/{id}/times", open: all, answer: (*Server).times},
+	{pattern: "GET /api/v1/actions/{id}/inspect", open: all, answer: (*Server).inspect},
+	{pattern: "GET /api/v1/actions/{id}/raw", open: all, answer: (*Server).raw},
+	{pattern: "POST /api/v1/actions/{id}/cancel", open: all, answer: (*Server).cancel},
+	{pattern: "POST /api/v1/actions/{id}/reconcile", open: all, answer: (*Server).reconcile},
+	{pattern: "POST /api/v1/actions/{id}/waits", open: all, answer: (*Server).giveUp},
+	{pattern: "GET /api/v1/journal", open: all, answer: (*Server).journal},
+
+	{pattern: "GET /api/v1/tokens", open: people, answer: (*Server).tokens},
+	{pattern: "POST /api/v1/tokens", open: people, answer: (*Server).createToken},
+	{pattern: "DELETE /api/v1/tokens/{name}", open: people, answer: (*Server).revokeToken},
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, r := range routes {
+		mux.Handle(r.pattern, s.answer(r))
+	}
+	mux.Handle("/", s.answer(route{open: all, anyVersion: true, answer: func(_ *Server, _ http.ResponseWriter, r *http.Request) error {
+		return &longstop.Error{Code: longstop.CodeNotFound, Message: r.Method + " " + r.URL.Path + ": the gateway has no such request"}
+	}}))
+	return mux
+}
+
+// answer is what all requests share: versions, who asks and whether they may, and errors as problems.
+func (s *Server) answer(to route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(longstop.APIHeader, strconv.Itoa(longstop.APIVersion))
+		w.Header().Set("Cache-Control", "no-store")
+		r, err := s.identify(r)
+		if err == nil {
+			err = to.admits(r)
+		}
+		if err == nil {
+			err = to.answer(s, w, r)
+		}
+		if err != nil {
+			s.problem(w, r, err)
+		}
+	})
+}
+
+// admits refuses other versions, and who may not ask this.
+func (to route) admits(r *http.Request) error {
+	if theirs := r.Header.Get(longstop.APIHeader); !to.anyVersion && theirs != "" && theirs != strconv.Itoa(longstop.APIVersion) {
+		return &longstop.Error{Code: longstop.CodeVersionMismatch,
+			Message: fmt.Sprintf("the running gateway (%s) speaks version %d of the API, you speak %.20q", longstop.Version, longstop.APIVersion, theirs),
+			Hint:    "longstop daemon stop (runs go on), then the same command again: it starts the gateway that belongs to it"}
+	}
+	if who := asker(r); who.Kind == longstop.RequesterAgent && to.open != all {
+		return &longstop.Error{Code: longstop.CodeNotAllowed, Message: fmt.Sprintf("the token of %s may not ask this: it is for people", who.Name),
+			Hint: "ask an operator, who does it without LONGSTOP_TOKEN"}
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package api
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/longstop/longstop"
+)
+
+// agentsMay are the routes that an agent's token opens. A new route belongs here, or is people's: nothing
+// that decides what agents may do (tokens, approvals, resolutions, policy, hosts, the gateway's life) ever does.
+var agentsMay = []string{
+	"GET /api/v1/status",
+	"GET /api/v1/hosts",
+	"POST /api/v1/hosts/{name}/check",
+	"POST /api/v1/stdin",
+	"GET /api/v1/actions",
+	"POST /api/v1/actions",
+	"GET /api/v1/actions/{id}",
+	"GET /api/v1/actions/{id}/wait",
+	"GET /api/v1/actions/{id}/follow",
+	"GET /api/v1/actions/{id}/output",
+	"GET /api/v1/actions/{id}/times",
+	"GET /api/v1/actions/{id}/inspect",
+	"GET /api/v1/actions/{id}/raw",
+	"POST /api/v1/actions/{id}/cancel",
+	"POST /api/v1/actions/{id}/reconcile",
+	"POST /api/v1/actions/{id}/waits",
+	"GET /api/v1/journal",
+}
+
+// Every route says whose it is, and those of people answer an agent's token with a refusal.
+func TestPointRoutesThatAgentsMayUse(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.finish(0) // what follows it ends at once
+	f.cancel = func(func(string)) error { return nil }
+	f.enrol = func(func(string)) (longstop.Host, error) { return longstop.Host{}, nil }
+	c, _ := serve(t, f)
+	for _, r := range routes {
+		if may := slices.Contains(agentsMay, r.pattern); r.open == 0 || may != (r.open == all) {
+			t.Errorf("%s: the table says %d, this test %v", r.pattern, r.open, may)
+		}
+		method, path, _ := strings.Cut(regexp.MustCompile(`\{\w+\}`).ReplaceAllString(r.pattern, "0001"), " ")
+		resp, body := raw(t, c, method, path, "", "Authorization", "Bearer lst_scout")
+		if refused := resp.StatusCode == http.StatusForbidden && strings.Contains(body, string(longstop.CodeNotAllowed)); refused != (r.open == people) {
+			t.Errorf("%s with an agent's token: %d %s", r.pattern, resp.StatusCode, body)
+		}
+	}
+}
+
+func TestPointTokenIsWhoAsks(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	c, _ := serve(t, f)
+	c.Token = "lst_scout"
+	run, err := c.Launch(t.Context(), longstop.RunRequest{Host: "h1", By: longstop.Requester{Kind: "operator", Name: "root", Via: "cli"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run.Close()
+	if len(f.peers) != 1 || f.peers[0].Kind != longstop.RequesterAgent || f.peers[0].Name != "scout" {
+		t.Errorf("the gateway was told %+v", f.peers)
+	}
+	c.Token = "lst_other"
+	if _, err := c.Hosts(t.Context()); longstop.CodeOf(err) != longstop.CodeTokenRefused {
+		t.Errorf("an unknown token: %v", err)
+	}
+	for _, header := range []string{"Bearer ", "Basic bHN0", "lst_scout"} {
+		if resp, _ := raw(t, c, "GET", "/api/v1/status", "", "Authorization", header); resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%q: %d", header, resp.StatusCode)
+		}
+	}
+}
