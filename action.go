@@ -128,7 +128,10 @@ type Approval struct {
 	By        string        `json:"by,omitempty"`
 	At        Time          `json:"at,omitzero"`
 	Binds     string        `json:"binds,omitempty"`
-	ExpiresAt Time          `json:"expires_at,omitzero"`
+	ExpiresAt Time          `json:"expires_at,omitzero"` // of the permission to launch; what runs is not bound by it
+	Policy    string        `json:"policy,omitempty"`    // "sha256:…" of the policy that asked
+	Rule      string        `json:"rule,omitempty"`      // of it, that asked
+	Because   string        `json:"because,omitempty"`   // why it asked, or why the answer was no
 }
 
 // Launch is the fact about the submit.

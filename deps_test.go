@@ -53,6 +53,8 @@ var rooms = map[string]room{
 		third: edges{"golang.org/x/mod": "tlog: the journal's tree of hashes"}},
 
 	"internal/policy": {floor: 1, pure: true, ours: edges{".": words}},
+	"internal/approver": {floor: 1, pure: true, ours: edges{".": words},
+		third: edges{"golang.org/x/crypto": "argon2id: a key from a passphrase"}},
 
 	"internal/fault": {floor: 2},
 	"internal/boundary": {floor: 2, ours: edges{".": words, "internal/fault": hooks},
@@ -93,6 +95,7 @@ var rooms = map[string]room{
 			".": words, "internal/wire": wired, "internal/lifecycle": rules,
 			"internal/reconcile":    "what to do about what was seen",
 			"internal/journal":      "what is noted",
+			"internal/approver":     "whether a person is who they say",
 			"internal/sshlink":      "reaches hosts",
 			"internal/store/sqlite": "keeps actions and journal",
 			"internal/fault":        hooks,

@@ -28,6 +28,7 @@ const (
 	CodeNotAllowed      Code = "not_allowed"       // who asks may not: the key of a forced command, an agent's token. Nothing was done
 	CodeDenied          Code = "denied"            // the policy, or an approver, does not let it: nothing was sent
 	CodeTokenRefused    Code = "token_refused"     // the token is revoked, expired or unknown
+	CodeNotProven       Code = "not_proven"        // who asks did not prove who they are; nothing was done
 	CodeTimeout         Code = "timeout"           // a deadline of ours passed; the host may still act
 	CodeUnreadable      Code = "unreadable_record" // torn, altered, failed its MAC, or not of this format
 	CodeBadAnswer       Code = "bad_answer"        // a frame that could be taken for another one
@@ -65,6 +66,7 @@ var Codes = map[Code]CodeInfo{
 	CodeNotAllowed:      {403, ExitNotStarted},
 	CodeDenied:          {403, ExitNotStarted},
 	CodeTokenRefused:    {401, ExitNotStarted},
+	CodeNotProven:       {403, ExitOurs},
 	CodeTimeout:         {504, ExitUnknown},
 	CodeUnreadable:      {502, ExitUnknown},
 	CodeBadAnswer:       {502, ExitUnknown},

@@ -487,6 +487,18 @@ func appendApproval(b []byte, v *longstop.Approval) []byte {
 		b = append(b, `,"expires_at":`...)
 		b = appendTime(b, v.ExpiresAt)
 	}
+	if v.Policy != "" {
+		b = append(b, `,"policy":`...)
+		b = appendString(b, string(v.Policy))
+	}
+	if v.Rule != "" {
+		b = append(b, `,"rule":`...)
+		b = appendString(b, string(v.Rule))
+	}
+	if v.Because != "" {
+		b = append(b, `,"because":`...)
+		b = appendString(b, string(v.Because))
+	}
 	return end(b, start)
 }
 
@@ -1455,6 +1467,12 @@ func readApproval(r *reader, v *longstop.Approval) {
 			v.Binds = string(r.text())
 		case "expires_at":
 			v.ExpiresAt = r.time()
+		case "policy":
+			v.Policy = string(r.text())
+		case "rule":
+			v.Rule = string(r.text())
+		case "because":
+			v.Because = string(r.text())
 		default:
 			r.lost = true
 		}

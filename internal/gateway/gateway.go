@@ -57,6 +57,9 @@ type Gateway struct {
 	by        string // "gateway@NAME"
 	watchers  watchers
 	dials     chan struct{} // bounds connections being made
+	proofs    proofs
+	approvers approvers
+	approving sync.Mutex // held while an approver is changed
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc

@@ -68,6 +68,9 @@ const (
 	PolicyChanged     Kind = "policy_changed"     // another policy holds from here on: its digest and text
 	TokenCreated      Kind = "token_created"      // a token was made for an agent
 	TokenRevoked      Kind = "token_revoked"      // a token was taken back
+	ApproverSet       Kind = "approver_set"       // someone can prove who they are from now on, or with another key
+	ApproverRemoved   Kind = "approver_removed"   // an approver was taken out
+	ProofRefused      Kind = "proof_refused"      // someone did not prove who they are, or may not
 	GatewayStarted    Kind = "gateway_started"    // a gateway began to work on this log
 	GatewayStopped    Kind = "gateway_stopped"    // a gateway stopped in good order
 )

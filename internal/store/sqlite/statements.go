@@ -25,6 +25,8 @@ type statements struct {
 	collected, wasRead         *sql.Stmt
 	putPolicy                  *sql.Stmt
 	addToken, revokeToken      *sql.Stmt
+
+	putApprover, deleteApprover *sql.Stmt
 }
 
 func (s *statements) all() map[**sql.Stmt]string {
@@ -67,6 +69,9 @@ func (s *statements) all() map[**sql.Stmt]string {
 
 		&s.addToken:    `INSERT INTO tokens (hash, name, created_at, expires_at) VALUES (?, ?, ?, ?)`,
 		&s.revokeToken: `UPDATE tokens SET revoked_at = ?1 WHERE name = ?2 AND revoked_at IS NULL`,
+		&s.putApprover: `INSERT INTO approvers (name, entry, json) VALUES (?, ?, ?)
+			ON CONFLICT (name) DO UPDATE SET entry = excluded.entry, json = excluded.json`,
+		&s.deleteApprover: `DELETE FROM approvers WHERE name = ?`,
 	}
 }
 

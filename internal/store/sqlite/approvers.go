@@ -1,0 +1,95 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/journal"
+)
+
+// Approver is an approver as stored, and the entry that set them.
+type Approver struct {
+	longstop.Approver
+	Entry int64
+}
+
+// PutApprover makes or replaces an approver. The update has appended the entry that says so.
+func (tx *Tx) PutApprover(a Approver) error {
+	data, err := json.Marshal(a.Approver)
+	if err != nil {
+		return fmt.Errorf("put approver %s: %w", a.Name, err)
+	}
+	tx.wrote = true
+	if err := tx.store.exec(tx.store.stmt.putApprover, a.Name, a.Entry, string(data)); err != nil {
+		return fmt.Errorf("put approver %s: %w", a.Name, err)
+	}
+	return nil
+}
+
+// DeleteApprover takes an approver out.
+func (tx *Tx) DeleteApprover(name string) error {
+	tx.wrote = true
+	if err := tx.store.exec(tx.store.stmt.deleteApprover, name); err != nil {
+		return fmt.Errorf("delete approver %s: %w", name, err)
+	}
+	return nil
+}
+
+// Approvers returns all of them, by name.
+func (s *Store) Approvers(ctx context.Context) ([]Approver, error) {
+	var list []Approver
+	err := s.each(ctx, `SELECT entry, json FROM approvers ORDER BY name`, nil, func(r row) error {
+		var a Approver
+		var data string
+		if err := r.Scan(&a.Entry, &data); err != nil {
+			return err
+		}
+		list = append(list, a)
+		return json.Unmarshal([]byte(data), &list[len(list)-1].Approver)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the approvers: %w", err)
+	}
+	return list, nil
+}
+
+// EntriesOf returns all entries of some kinds from an index on, oldest first, and the index after the
+// log's last entry. It reads the log from there to its end: ask for what is new.
+func (s *Store) EntriesOf(ctx context.Context, from int64, kinds ...journal.Kind) (entries []journal.Entry, next int64, err error) {
+	tx, err := s.reads.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the journal: %w", err)
+	}
+	defer tx.Rollback()
+	if err := tx.QueryRowContext(ctx, `SELECT coalesce(max(idx) + 1, 0) FROM entries`).Scan(&next); err != nil {
+		return nil, 0, fmt.Errorf("read the journal: %w", err)
+	}
+	where, args := make([]string, len(kinds)), []any{from}
+	for i, kind := range kinds {
+		where[i] = "instr(bytes, ?)"
+		args = append(args, []byte("\nkind "+string(kind)+"\n"))
+	}
+	rows, err := tx.QueryContext(ctx, `SELECT bytes FROM entries WHERE idx >= ? AND (`+strings.Join(where, " OR ")+`) ORDER BY idx`, args...)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the journal: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var data []byte
+		if err := rows.Scan(&data); err != nil {
+			return nil, 0, fmt.Errorf("read the journal: %w", err)
+		}
+		e, err := journal.Decode(data)
+		if err != nil {
+			return nil, 0, fmt.Errorf("read the journal: %w", err)
+		}
+		if slices.Contains(kinds, e.Kind) {
+			entries = append(entries, e)
+		}
+	}
+	return entries, next, rows.Err()
+}
