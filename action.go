@@ -15,6 +15,7 @@ type Action struct {
 	IdempotencyKey string   `json:"idempotency_key"`
 	Attempt        int      `json:"attempt"`
 	RetryOf        ActionID `json:"retry_of,omitempty"`
+	RetriedBy      ActionID `json:"retried_by,omitempty"` // the next attempt at the same work; there is one at most
 	EffectToken    string   `json:"effect_token,omitempty"`
 
 	// Alive, Outcome, UnknownBecause and Next are computed by lifecycle.Judge from the facts below.
@@ -33,6 +34,8 @@ type Action struct {
 	Waits       []Wait       `json:"waits,omitempty"`
 	Retry       *Retry       `json:"retry,omitempty"`
 	Resolution  *Resolution  `json:"resolution,omitempty"`
+	Checks      []Inquiry    `json:"checks,omitempty"`
+	Escalations []Escalation `json:"escalations,omitempty"`
 	Output      Output       `json:"output,omitzero"`
 	Removed     *Removal     `json:"removed,omitempty"`
 
@@ -239,12 +242,41 @@ type Removal struct {
 	Because RemovalReason `json:"because"`
 }
 
+// Inquiry is a preflight or verify that somebody ran after the work, as an action of its own, to learn
+// what the application itself can tell.
+type Inquiry struct {
+	ActionID ActionID    `json:"action_id"`
+	Kind     InquiryKind `json:"kind"`
+	State    CheckState  `json:"state"`
+	At       Time        `json:"at"` // of the state
+}
+
+// Escalation is an unknown, or another trouble that waiting does not mend, that was brought to people.
+// Each reason is there once: what comes back is brought to them anew.
+type Escalation struct {
+	Because EscalationReason `json:"because"`
+	Message string           `json:"message,omitempty"` // the same in words
+	Since   Time             `json:"since,omitzero"`    // of the trouble
+	At      Time             `json:"at"`                // when it was brought to people
+	OverAt  Time             `json:"over_at,omitzero"`
+}
+
 // Resolution is a reviewer's word about an unknown, beside the facts.
 type Resolution struct {
-	By      string  `json:"by"`
-	At      Time    `json:"at"`
-	Outcome Outcome `json:"outcome"`
-	Reason  string  `json:"reason"`
+	By         string      `json:"by"`
+	At         Time        `json:"at"`
+	Outcome    Outcome     `json:"outcome"`
+	Reason     string      `json:"reason"`
+	Attachment *Attachment `json:"attachment,omitempty"`
+	// Contradicted is what a record that came later says instead.
+	Contradicted string `json:"contradicted,omitempty"`
+}
+
+// Attachment is a file that goes with a reviewer's word. Its bytes are kept beside the journal.
+type Attachment struct {
+	Name   string `json:"name"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
 }
 
 // Unresolved reports whether new evidence from the host could still change the action.

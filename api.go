@@ -22,6 +22,19 @@ type RunRequest struct {
 	By        Requester         `json:"requested_by,omitzero"` // name and via; the kind is decided by the gateway
 }
 
+// RetryRequest is the body of POST /api/v1/actions/{id}/retry. What an action asks is kept, but for the
+// values of its environment and its standard input, which are to be given again.
+type RetryRequest struct {
+	EnvValues map[string][]byte `json:"env_values,omitempty"`
+	StdinID   string            `json:"stdin_id,omitempty"`
+	Terminal  *Terminal         `json:"terminal,omitempty"`
+	Preflight string            `json:"preflight,omitempty"` // instead of the action's own
+	Key       string            `json:"idempotency_key,omitempty"`
+	SessionID SessionID         `json:"session_id,omitempty"` // default the action's
+	Reason    string            `json:"reason,omitempty"`     // default the action's
+	By        Requester         `json:"requested_by,omitzero"`
+}
+
 // Terminal is what a run's PTY is like. Zero: 80 columns and 24 rows, and a TERM of "dumb".
 type Terminal struct {
 	Rows    int    `json:"rows,omitempty"`

@@ -29,6 +29,7 @@ const (
 	CodeDenied          Code = "denied"            // the policy, or an approver, does not let it: nothing was sent
 	CodeTokenRefused    Code = "token_refused"     // the token is revoked, expired or unknown
 	CodeNotProven       Code = "not_proven"        // who asks did not prove who they are; nothing was done
+	CodeNotRetriable    Code = "not_retriable"     // a retry that is not allowed: nothing was started
 	CodeTimeout         Code = "timeout"           // a deadline of ours passed; the host may still act
 	CodeUnreadable      Code = "unreadable_record" // torn, altered, failed its MAC, or not of this format
 	CodeBadAnswer       Code = "bad_answer"        // a frame that could be taken for another one
@@ -67,6 +68,7 @@ var Codes = map[Code]CodeInfo{
 	CodeDenied:          {403, ExitNotStarted},
 	CodeTokenRefused:    {401, ExitNotStarted},
 	CodeNotProven:       {403, ExitOurs},
+	CodeNotRetriable:    {409, ExitNotStarted},
 	CodeTimeout:         {504, ExitUnknown},
 	CodeUnreadable:      {502, ExitUnknown},
 	CodeBadAnswer:       {502, ExitUnknown},

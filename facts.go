@@ -118,6 +118,20 @@ const (
 	NoOwner          UnknownReason = "no_owner"
 )
 
+// EscalationReason is an UnknownReason, or one of those below.
+type EscalationReason string
+
+// SurvivorsLeft: processes of a run that is to end cannot be killed.
+const SurvivorsLeft EscalationReason = "survivors"
+
+// InquiryKind is what an application is asked about work that it was asked to do.
+type InquiryKind string
+
+const (
+	InquiryPreflight InquiryKind = "preflight" // is it still to be done?
+	InquiryVerify    InquiryKind = "verify"    // has it had its effect?
+)
+
 // Lifetime says whether a run needs word from the gateway to go on.
 type Lifetime string
 

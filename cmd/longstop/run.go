@@ -331,41 +331,55 @@ func (a *app) run(ctx context.Context, host string, r longstop.Request, flags *r
 	if ask.Key == "" {
 		ask.Key = "cli-" + rand.Text() // so that asking again after a lost answer starts nothing twice
 	}
-	if flags.stdin {
-		if isTerminal(os.Stdin) {
-			a.talk.note("reading standard input to its end (Ctrl-D)")
-		}
-		stdin, err := gateway.SpoolStdin(ctx, os.Stdin)
-		if err != nil {
-			return err
-		}
-		ask.StdinID = stdin.ID
+	if ask.StdinID, err = a.spool(ctx, gateway, flags.stdin); err != nil {
+		return err
 	}
 	if r.PTY {
 		ask.Terminal = terminalHere(a.out, a.talk.file)
 	}
+	return a.launch(ctx, gateway, flags.noWait, func(ctx context.Context, from client.Offsets) (*client.Follow, error) {
+		if flags.noWait {
+			return gateway.Launch(ctx, ask)
+		}
+		return gateway.Run(ctx, ask, from)
+	})
+}
+
+// spool sends standard input to the gateway, where it is wanted, and returns its id there.
+func (a *app) spool(ctx context.Context, gateway *client.Client, wanted bool) (string, error) {
+	if !wanted {
+		return "", nil
+	}
+	if isTerminal(os.Stdin) {
+		a.talk.note("reading standard input to its end (Ctrl-D)")
+	}
+	stdin, err := gateway.SpoolStdin(ctx, os.Stdin)
+	return stdin.ID, err
+}
+
+// launch follows an action that open asks for, to its end or, with noWait, until the host has answered.
+func (a *app) launch(ctx context.Context, gateway *client.Client, noWait bool, open func(context.Context, client.Offsets) (*client.Follow, error)) error {
 	f := &follower{app: a, client: gateway, cancels: true}
-	if !a.json && !flags.noWait {
+	if !a.json && !noWait {
 		f.stdout, f.stderr = newSink(a.out, 0), newSink(a.talk.file, 0)
 	}
 	from := client.Offsets{Stdout: f.stdout.offset(), Stderr: f.stderr.offset()}
-	f.open = func(ctx context.Context) (*client.Follow, error) { return gateway.Run(ctx, ask, from) }
+	f.open = func(ctx context.Context) (*client.Follow, error) { return open(ctx, from) }
 	f.first = func(action *longstop.Action) {
 		a.talk.note("%s", opening(action))
-		if flags.noWait && !a.json {
+		if noWait && !a.json {
 			fmt.Fprintln(a.out, action.ID)
 		}
 	}
-	if flags.noWait {
+	if noWait {
 		f.until = answered
-		f.open = func(ctx context.Context) (*client.Follow, error) { return gateway.Launch(ctx, ask) }
 	}
 	a.begun = true
 	action, err := f.follow(ctx)
 	if err != nil && a.noGateway && action == nil && f.failures <= 1 {
 		a.begun = false // there was never anybody to ask
 	}
-	return a.ranTo(ctx, f, action, err, flags.noWait)
+	return a.ranTo(ctx, f, action, err, noWait)
 }
 
 // answered reports whether the host has said whether it took the run, or nobody can tell.
@@ -382,8 +396,9 @@ func (a *app) ranTo(ctx context.Context, f *follower, action *longstop.Action, e
 		return status(longstop.ExitStillRunning)
 	}
 	if err != nil {
-		if longstop.CodeOf(err) == longstop.CodeKeyConflict {
-			return err // its action is another request's
+		switch longstop.CodeOf(err) {
+		case longstop.CodeKeyConflict, longstop.CodeNotRetriable:
+			return err // its action is another request's, or the earlier attempt
 		}
 		if about := actionOf(ctx, f.client, err); about != nil {
 			a.rejected = about.Launch.State == longstop.LaunchRejected

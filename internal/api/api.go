@@ -30,6 +30,7 @@ type Gateway interface {
 	Runner(arch string) (binary []byte, sha256 string, err error)
 	SpoolStdin(ctx context.Context, r io.Reader) (longstop.Stdin, error)
 	Run(ctx context.Context, req longstop.RunRequest, peer longstop.Requester, told gateway.Told) (longstop.Action, error)
+	Retry(ctx context.Context, id string, req longstop.RetryRequest, peer longstop.Requester, told gateway.Told) (longstop.Action, error)
 	Action(ctx context.Context, id string) (longstop.Action, error)
 	Actions(ctx context.Context, f gateway.ActionFilter) ([]longstop.Action, error)
 	Wait(ctx context.Context, id string) (longstop.Action, error)

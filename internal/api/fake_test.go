@@ -20,6 +20,7 @@ type fake struct {
 	out     map[string][]byte
 	outErr  error
 	runs    []longstop.RunRequest
+	retries []longstop.RetryRequest
 	peers   []longstop.Requester
 	waits   []string
 	stdin   []byte
@@ -304,3 +305,11 @@ func (f *fake) CreateToken(_ context.Context, req longstop.TokenRequest, _ longs
 }
 func (f *fake) Tokens(context.Context) ([]longstop.Token, error)              { return nil, nil }
 func (f *fake) RevokeToken(context.Context, string, longstop.Requester) error { return nil }
+
+// Retry is Run: what may be retried is the gateway's to say.
+func (f *fake) Retry(ctx context.Context, id string, req longstop.RetryRequest, peer longstop.Requester, told gateway.Told) (longstop.Action, error) {
+	f.mu.Lock()
+	f.retries = append(f.retries, req)
+	f.mu.Unlock()
+	return f.Run(ctx, longstop.RunRequest{Host: "h1", Key: req.Key}, peer, told)
+}

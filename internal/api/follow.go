@@ -138,8 +138,29 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
 	if err := firstOf(q.check(), func() error { return readJSON(w, r, &req) }); err != nil {
 		return err
 	}
+	return s.launched(w, r, follow, from, func(ctx context.Context, told gateway.Told) (longstop.Action, error) {
+		return s.gateway.Run(ctx, req, asker(r), told)
+	})
+}
+
+// retry launches the next attempt at an action's work, as run does.
+func (s *Server) retry(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	follow := q.flag("follow")
+	from := offsets(q)
+	var req longstop.RetryRequest
+	if err := firstOf(q.check(), func() error { return readJSON(w, r, &req) }); err != nil {
+		return err
+	}
+	return s.launched(w, r, follow, from, func(ctx context.Context, told gateway.Told) (longstop.Action, error) {
+		return s.gateway.Retry(ctx, r.PathValue("id"), req, asker(r), told)
+	})
+}
+
+// launched answers with what becomes of a launch.
+func (s *Server) launched(w http.ResponseWriter, r *http.Request, follow bool, from wanted, launch func(context.Context, gateway.Told) (longstop.Action, error)) error {
 	if !follow {
-		a, err := s.gateway.Run(r.Context(), req, asker(r), gateway.Told{})
+		a, err := launch(r.Context(), gateway.Told{})
 		if err != nil {
 			return err
 		}
@@ -147,7 +168,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
 		return writeJSON(w, http.StatusCreated, a)
 	}
 	return s.following(w, r, from, func(ctx context.Context, f *follower) (longstop.Action, error) {
-		a, err := s.gateway.Run(ctx, req, asker(r), gateway.Told{Note: f.note, Action: func(a longstop.Action) { f.saw(a) }})
+		a, err := launch(ctx, gateway.Told{Note: f.note, Action: func(a longstop.Action) { f.saw(a) }})
 		if err != nil && a.ID != "" && !a.Settled() {
 			// The launch is unknown: that is a state of the action, asked about until it is known.
 			f.note(asError(err).Error())

@@ -229,6 +229,17 @@ func (c *Client) Run(ctx context.Context, run longstop.RunRequest, from Offsets)
 	return c.stream(ctx, "POST", v1+"/actions", query, fastjson.AppendRun(nil, &run))
 }
 
+// Retry asks for the next attempt at an action's work and follows it from its first moment.
+func (c *Client) Retry(ctx context.Context, id string, retry longstop.RetryRequest, from Offsets) (*Follow, error) {
+	body, err := json.Marshal(retry)
+	if err != nil {
+		return nil, fmt.Errorf("make the request: %w", err)
+	}
+	query := from.query()
+	query.Set("follow", "1")
+	return c.stream(ctx, "POST", action(id, "/retry"), query, body)
+}
+
 // Follow follows an action from the given offsets of its output.
 func (c *Client) Follow(ctx context.Context, id longstop.ActionID, from Offsets) (*Follow, error) {
 	return c.stream(ctx, "GET", action(string(id), "/follow"), from.query(), nil)

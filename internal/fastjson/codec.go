@@ -38,6 +38,10 @@ func appendAction(b []byte, v *longstop.Action) []byte {
 		b = append(b, `,"retry_of":`...)
 		b = appendString(b, string(v.RetryOf))
 	}
+	if v.RetriedBy != "" {
+		b = append(b, `,"retried_by":`...)
+		b = appendString(b, string(v.RetriedBy))
+	}
 	if v.EffectToken != "" {
 		b = append(b, `,"effect_token":`...)
 		b = appendString(b, string(v.EffectToken))
@@ -93,6 +97,24 @@ func appendAction(b []byte, v *longstop.Action) []byte {
 	if v.Resolution != nil {
 		b = append(b, `,"resolution":`...)
 		b = appendResolution(b, v.Resolution)
+	}
+	if len(v.Checks) > 0 {
+		b = append(b, `,"checks":`...)
+		b = append(b, '[')
+		for i := range v.Checks {
+			b = comma(b, i)
+			b = appendInquiry(b, &v.Checks[i])
+		}
+		b = append(b, ']')
+	}
+	if len(v.Escalations) > 0 {
+		b = append(b, `,"escalations":`...)
+		b = append(b, '[')
+		for i := range v.Escalations {
+			b = comma(b, i)
+			b = appendEscalation(b, &v.Escalations[i])
+		}
+		b = append(b, ']')
 	}
 	if !v.Output.IsZero() {
 		b = append(b, `,"output":`...)
@@ -786,6 +808,48 @@ func appendResolution(b []byte, v *longstop.Resolution) []byte {
 	b = appendString(b, string(v.Outcome))
 	b = append(b, `,"reason":`...)
 	b = appendString(b, string(v.Reason))
+	if v.Attachment != nil {
+		b = append(b, `,"attachment":`...)
+		b = appendAttachment(b, v.Attachment)
+	}
+	if v.Contradicted != "" {
+		b = append(b, `,"contradicted":`...)
+		b = appendString(b, string(v.Contradicted))
+	}
+	return end(b, start)
+}
+
+func appendInquiry(b []byte, v *longstop.Inquiry) []byte {
+	start := len(b)
+	b = append(b, `,"action_id":`...)
+	b = appendString(b, string(v.ActionID))
+	b = append(b, `,"kind":`...)
+	b = appendString(b, string(v.Kind))
+	b = append(b, `,"state":`...)
+	b = appendString(b, string(v.State))
+	b = append(b, `,"at":`...)
+	b = appendTime(b, v.At)
+	return end(b, start)
+}
+
+func appendEscalation(b []byte, v *longstop.Escalation) []byte {
+	start := len(b)
+	b = append(b, `,"because":`...)
+	b = appendString(b, string(v.Because))
+	if v.Message != "" {
+		b = append(b, `,"message":`...)
+		b = appendString(b, string(v.Message))
+	}
+	if !v.Since.IsZero() {
+		b = append(b, `,"since":`...)
+		b = appendTime(b, v.Since)
+	}
+	b = append(b, `,"at":`...)
+	b = appendTime(b, v.At)
+	if !v.OverAt.IsZero() {
+		b = append(b, `,"over_at":`...)
+		b = appendTime(b, v.OverAt)
+	}
 	return end(b, start)
 }
 
@@ -1239,6 +1303,17 @@ func appendUnit(b []byte, v *longstop.Unit) []byte {
 	return end(b, start)
 }
 
+func appendAttachment(b []byte, v *longstop.Attachment) []byte {
+	start := len(b)
+	b = append(b, `,"name":`...)
+	b = appendString(b, string(v.Name))
+	b = append(b, `,"bytes":`...)
+	b = strconv.AppendInt(b, int64(v.Bytes), 10)
+	b = append(b, `,"sha256":`...)
+	b = appendString(b, string(v.SHA256))
+	return end(b, start)
+}
+
 func appendDropped(b []byte, v *longstop.Dropped) []byte {
 	start := len(b)
 	b = append(b, `,"from":`...)
@@ -1275,6 +1350,8 @@ func readAction(r *reader, v *longstop.Action) {
 			v.Attempt = int(r.int())
 		case "retry_of":
 			v.RetryOf = longstop.ActionID(r.text())
+		case "retried_by":
+			v.RetriedBy = longstop.ActionID(r.text())
 		case "effect_token":
 			v.EffectToken = string(r.text())
 		case "alive":
@@ -1321,6 +1398,18 @@ func readAction(r *reader, v *longstop.Action) {
 			if !r.null() {
 				v.Resolution = new(longstop.Resolution)
 				readResolution(r, v.Resolution)
+			}
+		case "checks":
+			for begun := false; r.element(&begun); {
+				var one longstop.Inquiry
+				readInquiry(r, &one)
+				v.Checks = append(v.Checks, one)
+			}
+		case "escalations":
+			for begun := false; r.element(&begun); {
+				var one longstop.Escalation
+				readEscalation(r, &one)
+				v.Escalations = append(v.Escalations, one)
 			}
 		case "output":
 			readOutput(r, &v.Output)
@@ -1727,6 +1816,49 @@ func readResolution(r *reader, v *longstop.Resolution) {
 			v.Outcome = longstop.Outcome(r.text())
 		case "reason":
 			v.Reason = string(r.text())
+		case "attachment":
+			if !r.null() {
+				v.Attachment = new(longstop.Attachment)
+				readAttachment(r, v.Attachment)
+			}
+		case "contradicted":
+			v.Contradicted = string(r.text())
+		default:
+			r.lost = true
+		}
+	}
+}
+
+func readInquiry(r *reader, v *longstop.Inquiry) {
+	for begun := false; r.member(&begun); {
+		switch string(r.name()) {
+		case "action_id":
+			v.ActionID = longstop.ActionID(r.text())
+		case "kind":
+			v.Kind = longstop.InquiryKind(r.text())
+		case "state":
+			v.State = longstop.CheckState(r.text())
+		case "at":
+			v.At = r.time()
+		default:
+			r.lost = true
+		}
+	}
+}
+
+func readEscalation(r *reader, v *longstop.Escalation) {
+	for begun := false; r.member(&begun); {
+		switch string(r.name()) {
+		case "because":
+			v.Because = longstop.EscalationReason(r.text())
+		case "message":
+			v.Message = string(r.text())
+		case "since":
+			v.Since = r.time()
+		case "at":
+			v.At = r.time()
+		case "over_at":
+			v.OverAt = r.time()
 		default:
 			r.lost = true
 		}
@@ -2079,6 +2211,21 @@ func readUnit(r *reader, v *longstop.Unit) {
 			v.Forgotten = r.bool()
 		case "read_at":
 			v.ReadAt = r.time()
+		default:
+			r.lost = true
+		}
+	}
+}
+
+func readAttachment(r *reader, v *longstop.Attachment) {
+	for begun := false; r.member(&begun); {
+		switch string(r.name()) {
+		case "name":
+			v.Name = string(r.text())
+		case "bytes":
+			v.Bytes = int64(r.int())
+		case "sha256":
+			v.SHA256 = string(r.text())
 		default:
 			r.lost = true
 		}

@@ -32,6 +32,11 @@ const (
 // made, it is returned beside any error and the error names it. If ctx ends first the launch goes
 // on without its caller: it is not sent again, and the action is returned as it is.
 func (g *Gateway) Run(ctx context.Context, req longstop.RunRequest, peer longstop.Requester, told Told) (longstop.Action, error) {
+	return g.launch(ctx, req, nil, peer, told)
+}
+
+// launch is Run, of new work or of the next attempt at an action's.
+func (g *Gateway) launch(ctx context.Context, req longstop.RunRequest, next *nextAttempt, peer longstop.Requester, told Told) (longstop.Action, error) {
 	h, err := g.host(req.Host)
 	if err != nil {
 		return longstop.Action{}, err
@@ -40,7 +45,10 @@ func (g *Gateway) Run(ctx context.Context, req longstop.RunRequest, peer longsto
 	if err != nil {
 		return longstop.Action{}, err
 	}
-	l := &launching{g: g, h: h, want: want, ctx: ctx, done: make(chan struct{})}
+	if err := next.compare(ctx, want, told.Note); err != nil {
+		return longstop.Action{}, err
+	}
+	l := &launching{g: g, h: h, want: want, next: next, ctx: ctx, done: make(chan struct{})}
 	a, existing, err := l.enter(ctx, requester(req.By, peer))
 	if err != nil {
 		return longstop.Action{}, err
@@ -108,6 +116,7 @@ type launching struct {
 	g    *Gateway
 	h    *host
 	want *asked
+	next *nextAttempt    // nil: new work
 	ctx  context.Context // its caller's
 	done chan struct{}   // closed when the launch is out of these hands
 
@@ -156,6 +165,7 @@ func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.
 		a.SessionID = longstop.NewSessionID(now.Time)
 	}
 	a.EffectToken = "eff_" + strings.TrimPrefix(string(a.RunID), "run_") // of the first attempt, kept by retries
+	l.next.make(&a)
 	l.id, l.made, l.secret = a.ID, a, make([]byte, 32)
 	rand.Read(l.secret)
 	if l.want.stdin == "" {
@@ -184,6 +194,7 @@ func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.
 	}
 	l.answered = ahead.complete()
 	l.g.publish(d.Action)
+	l.next.publish()
 	return d.Action, false, nil
 }
 
@@ -200,6 +211,9 @@ func (l *launching) put(ctx context.Context, d *draft) (existing *longstop.Actio
 		}
 		if err := tx.Enrolled(l.h.name); err != nil {
 			return err // removed meanwhile: nobody would ask what became of it
+		}
+		if err := l.next.follow(tx, d); err != nil {
+			return err
 		}
 		return l.g.write(tx, d)
 	})

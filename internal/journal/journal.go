@@ -62,6 +62,8 @@ const (
 	KeyVoided         Kind = "key_voided"         // the key of an unanswered submit was burnt: nothing will start
 	UnclaimedRun      Kind = "unclaimed_run"      // a host holds a run that no action claims
 	WaitGivenUp       Kind = "wait_given_up"      // someone stopped waiting; the work goes on
+	Retried           Kind = "retried"            // an action was asked for that is the next attempt at this one's work
+	RetryRefused      Kind = "retry_refused"      // a retry was asked for and is not allowed
 	ChannelOpened     Kind = "channel_opened"     // an SSH channel was opened
 	ChannelClosed     Kind = "channel_closed"     // an SSH channel ended, and how
 	RetentionApplied  Kind = "retention_applied"  // runs or raw bytes were removed as retention allows

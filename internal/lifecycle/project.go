@@ -20,7 +20,7 @@ func Project(a longstop.Action, now time.Time, stale time.Duration) longstop.Act
 		o.Source = longstop.Cached
 		a.Observation = &o
 	}
-	retry := retryOf(&a)
+	retry := Retry(&a, false)
 	a.Retry = &retry
 	a.Output.Stream = streamOf(&a, seen)
 	a.CompletionSource = ""
@@ -34,31 +34,6 @@ func Project(a longstop.Action, now time.Time, stale time.Duration) longstop.Act
 		a.Workload.Lease = &lease
 	}
 	return a
-}
-
-// retryOf says whether the same work may be asked for again as a new action. It reads the verdict.
-func retryOf(a *longstop.Action) longstop.Retry {
-	no := func(because string) longstop.Retry { return longstop.Retry{Because: because} }
-	yes := func(because string) longstop.Retry { return longstop.Retry{Allowed: true, Because: because} }
-	switch {
-	case a.Outcome == longstop.OutcomeNotStarted:
-		return yes("nothing was started")
-	case a.Workload.NothingToDo():
-		return yes("the command was not run: its preflight found nothing to do")
-	case a.Request.Effect == longstop.EffectRead:
-		return yes("effect read: it may always run again")
-	case a.Outcome == longstop.OutcomePending:
-		return no("it has not ended")
-	case a.Request.Effect == longstop.EffectIdempotent && a.Alive == longstop.AliveYes:
-		return no("some of it is still running")
-	case a.Request.Effect == longstop.EffectIdempotent:
-		return yes("effect idempotent: it may run again under the same effect token")
-	case a.Resolution != nil && a.Resolution.Outcome == longstop.OutcomeNotStarted:
-		return yes("a reviewer says that it did not happen")
-	case a.Outcome == longstop.OutcomeUnknown:
-		return no("effect once, outcome unknown")
-	}
-	return no("effect once, and it ran: " + string(a.Outcome))
 }
 
 // streamOf says whether more output may come here: cut while nobody sees the run, or for good where

@@ -56,44 +56,6 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-func TestRetry(t *testing.T) {
-	t.Parallel()
-	effect := func(e longstop.Effect) func(*longstop.Action) {
-		return func(a *longstop.Action) { a.Request.Effect = e }
-	}
-	reviewed := func(o longstop.Outcome) func(*longstop.Action) {
-		return func(a *longstop.Action) { a.Resolution = &longstop.Resolution{Outcome: o} }
-	}
-	for _, c := range []struct {
-		name    string
-		changes []func(*longstop.Action)
-		allowed bool
-		because string
-	}{
-		{"once, running", on(work(longstop.WorkloadRunning)), false, "it has not ended"},
-		{"once, succeeded", on(exited(0)), false, "effect once, and it ran: succeeded"},
-		{"once, failed", on(exited(1)), false, "effect once, and it ran: failed"},
-		{"once, cancelled", on(work(longstop.WorkloadCancelled)), false, "effect once, and it ran: cancelled"},
-		{"once, unreachable", on(work(longstop.WorkloadRunning), cached), false, "effect once, outcome unknown"},
-		{"once, launch unknown", on(launch(longstop.LaunchUnknown)), false, "effect once, outcome unknown"},
-		{"once, rebooted", on(work(longstop.WorkloadLost)), false, "effect once, outcome unknown"},
-		{"once, not started", on(launch(longstop.LaunchRejected)), true, "nothing was started"},
-		{"once, launch failed", on(work(longstop.WorkloadLaunchFailed)), true, "nothing was started"},
-		{"once, a reviewer saw that it did not happen", on(work(longstop.WorkloadLost), reviewed(longstop.OutcomeNotStarted)), true, "a reviewer says that it did not happen"},
-		{"once, a reviewer saw that it did", on(work(longstop.WorkloadLost), reviewed(longstop.OutcomeSucceeded)), false, "effect once, outcome unknown"},
-		{"no effect named", on(effect(""), exited(1)), false, "effect once, and it ran: failed"},
-		{"read, running", on(effect(longstop.EffectRead), work(longstop.WorkloadRunning)), true, "effect read: it may always run again"},
-		{"idempotent, running", on(effect(longstop.EffectIdempotent), work(longstop.WorkloadRunning)), false, "it has not ended"},
-		{"idempotent, unreachable", on(effect(longstop.EffectIdempotent), work(longstop.WorkloadRunning), cached), true, "effect idempotent: it may run again under the same effect token"},
-		{"idempotent, released ones alive", on(effect(longstop.EffectIdempotent), exited(1, released)), false, "some of it is still running"},
-	} {
-		p := lifecycle.Project(*action(c.changes...), now, stale)
-		if *p.Retry != (longstop.Retry{Allowed: c.allowed, Because: c.because}) {
-			t.Errorf("%s: %+v, want %t, %q", c.name, *p.Retry, c.allowed, c.because)
-		}
-	}
-}
-
 func TestProject(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
