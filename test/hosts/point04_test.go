@@ -185,6 +185,11 @@ func (l *lane) strike(t *testing.T, whose *life, random *rand.Rand) bool {
 	case "anybody":
 		victim = []string{"command", "gateway", "master", "keeper", "owner", "verb"}[random.IntN(6)]
 	}
+	return l.blow(t, victim, whose, random)
+}
+
+// blow kills one kind of victim.
+func (l *lane) blow(t *testing.T, victim string, whose *life, random *rand.Rand) bool {
 	switch victim {
 	case "command":
 		if whose.canceller != nil && random.IntN(2) == 0 {
