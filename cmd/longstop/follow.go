@@ -96,7 +96,7 @@ func (f *follower) follow(ctx context.Context) (*longstop.Action, error) {
 	go f.pull(ctx, f.open)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(signals)
+	// They stay caught: one that comes as the end is being said does not leave it unsaid.
 	signal.Ignore(syscall.SIGPIPE) // a reader that goes away does not take the run along
 	close(ready)
 	var limit <-chan time.Time
