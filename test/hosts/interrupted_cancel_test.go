@@ -96,7 +96,7 @@ const stubborn = `trap "$T" TERM; (setsid sh -c 'trap "$T" TERM; while :; do sle
 func (c *interrupted) cancel(t *testing.T) (taken bool) {
 	c.launch(t)
 	command := c.g.start(t, "cancel", string(c.id))
-	time.Sleep(upTo(c.random, c.at.wait)) // the moment is the test's input
+	time.Sleep(upTo(c.random, c.at.wait))                 // the moment is the test's input
 	if c.at.name == "decision" && c.random.IntN(2) == 0 { // and nobody asks again
 		command.Process.Kill()
 	}
