@@ -15,7 +15,8 @@ import (
 // say why. A draft without entries is not written.
 type draft struct {
 	longstop.Action
-	secret  []byte // a new run's
+	made    *longstop.Action // of a new one: as its first entry has it
+	secret  []byte           // a new run's
 	entries []draftEntry
 	at      longstop.Time
 }
@@ -44,17 +45,25 @@ func body(say any) json.RawMessage {
 	return b
 }
 
-// write puts the draft's entries and the action, one revision on, into the transaction.
+// write puts the draft's entries and the action, one revision on, into the transaction. The last entry
+// says what changed in the action; the first of a new one says what was asked for.
 func (g *Gateway) write(tx *sqlite.Tx, d *draft) error {
-	for _, e := range d.entries {
-		if _, err := tx.Append(e.entry, e.raws...); err != nil {
+	last := len(d.entries) - 1
+	for i, e := range d.entries[:last] {
+		err := error(nil)
+		if i == 0 && d.made != nil {
+			err = tx.AppendChange(d.made, e.entry, e.raws...)
+		} else {
+			_, err = tx.Append(e.entry, e.raws...)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	d.Revision++
 	v := lifecycle.Judge(&d.Action, d.at.Time, g.stale())
 	d.Alive, d.Outcome, d.UnknownBecause, d.Next = v.Alive, v.Outcome, v.UnknownBecause, v.Next
-	if err := tx.PutAction(&d.Action, d.secret); err != nil {
+	if err := tx.PutAction(&d.Action, d.secret, d.entries[last].entry, d.entries[last].raws...); err != nil {
 		return err
 	}
 	switch {

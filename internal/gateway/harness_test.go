@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -113,6 +114,10 @@ func closeGateway(t testing.TB, g *gateway.Gateway, store *sqlite.Store) {
 	defer cancel()
 	if err := g.Close(ctx); err != nil {
 		t.Errorf("close: %v", err)
+	}
+	differs := (*sqlite.Difference)(nil) // another error: it is closed already
+	if _, err := store.CheckProjections(ctx); errors.As(err, &differs) {
+		t.Errorf("what is stored is not what the journal gives: %v", err)
 	}
 	store.Close()
 }

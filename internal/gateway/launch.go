@@ -171,8 +171,8 @@ func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.
 	if l.want.stdin == "" {
 		l.warm = l.h.current()
 	}
-	d := draft{Action: a, secret: l.secret, at: now}
-	d.note(journal.Requested, words(by), map[string]any{"request": a.Request, "idempotency_key": a.IdempotencyKey, "env": l.want.envMACs})
+	d := draft{Action: a, made: &l.made, secret: l.secret, at: now}
+	d.note(journal.Requested, words(by), map[string]any{"env": l.want.envMACs})
 	if l.warm != nil {
 		if err := l.intend(&d, l.warm); err != nil {
 			return a, false, err

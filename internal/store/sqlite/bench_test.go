@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/fastjson"
 	"github.com/longstop/longstop/internal/journal"
 )
 
@@ -93,6 +94,25 @@ func BenchmarkUpdate(b *testing.B) {
 		took = append(took, time.Since(start))
 	}
 	report(b, "update", took)
+}
+
+// BenchmarkChange is what an update pays for saying what changed, beside its commit.
+func BenchmarkChange(b *testing.B) {
+	a := newAction("web-1")
+	before := fastjson.AppendAction(nil, a)
+	a.Revision, a.Launch.State = 2, longstop.LaunchAccepted
+	a.Workload = longstop.Workload{State: longstop.WorkloadRunning, StartedAt: longstop.At(clock), Sequence: 3,
+		Main: &longstop.Main{PID: 24182, PGID: 24182, SID: 24182, StartTime: 8123}}
+	for b.Loop() {
+		after := fastjson.AppendAction(make([]byte, 0, 4<<10), a)
+		patch, err := journal.Diff(before, after)
+		if err == nil {
+			_, err = journal.WithPatch([]byte(`{"launch":"accepted"}`), ofActions, patch)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 // BenchmarkUpdateAtOnce has eight writers at once; "flushes/op" is how many commits each paid.

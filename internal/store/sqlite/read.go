@@ -72,6 +72,10 @@ func scanAction(r row) (*longstop.Action, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read an action: %w", err)
 	}
+	return readAction(data)
+}
+
+func readAction(data []byte) (*longstop.Action, error) {
 	a, err := fastjson.ReadAction(data)
 	if err != nil {
 		return nil, fmt.Errorf("read an action: %w", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -41,8 +42,7 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.appendEntry: `INSERT INTO entries (idx, action_id, hashes, bytes) VALUES (?, ?, ?, ?)`,
 		&s.addRaw: `INSERT INTO raws (entry, place, action_id, kind, at, size, salt, bytes)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		&s.insertAction: `INSERT INTO actions
-			(id, tail, key, session_id, host, created_at, run_id, revision, unresolved, outcome, entry, json)
+		&s.insertAction: `INSERT INTO actions (` + strings.Join(actionColumns, ", ") + `)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		// Most updates leave run and unresolved as they were; not to name them spares the pages of
 		// their indexes, which SQLite writes even for the same value.

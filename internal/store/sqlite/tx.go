@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"github.com/longstop/longstop"
-	"github.com/longstop/longstop/internal/fastjson"
 	"github.com/longstop/longstop/internal/journal"
 )
 
@@ -21,9 +20,9 @@ const MaxRaw = 256 << 10
 
 // Tx is one update. What it reads is what it and the updates before it wrote.
 type Tx struct {
-	store   *Store
-	wrote   bool
-	changed map[longstop.ActionID]int64 // last entry that this update appended for each action
+	store *Store
+	wrote bool
+	rows  map[string][]byte // of projections that this update read or changed, as they now stand in the log
 }
 
 // Raw is bytes that came over the wire, to be kept beside the log.
@@ -64,12 +63,6 @@ func (tx *Tx) Append(e journal.Entry, raws ...Raw) (int64, error) {
 		}
 	}
 	*tree = next
-	if e.ActionID != "" {
-		if tx.changed == nil {
-			tx.changed = map[longstop.ActionID]int64{}
-		}
-		tx.changed[e.ActionID] = e.Index
-	}
 	return e.Index, nil
 }
 
@@ -87,13 +80,13 @@ func saltedDigest(salt, data []byte) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// PutAction makes (Revision 1) or changes an action's projection. a.Revision is the new revision:
-// the stored one must be the one before, else ErrStale. The update must have appended an entry for
-// the action first. A secret, if not nil, is kept as that of a.RunID.
+// PutAction makes (Revision 1) or changes an action's projection, and appends the entry that says why,
+// to which it adds what changed. a.Revision is the new revision: the stored one must be the one before,
+// else ErrStale. A secret, if not nil, is kept as that of a.RunID.
 //
 // The id, key, session, host and time of creation of an action never change.
-func (tx *Tx) PutAction(a *longstop.Action, secret []byte) error {
-	if err := tx.putAction(a); err != nil {
+func (tx *Tx) PutAction(a *longstop.Action, secret []byte, why journal.Entry, raws ...Raw) error {
+	if err := tx.putAction(a, why, raws); err != nil {
 		return fmt.Errorf("put action %s revision %d: %w", a.ID, a.Revision, err)
 	}
 	if secret == nil {
@@ -108,21 +101,17 @@ func (tx *Tx) PutAction(a *longstop.Action, secret []byte) error {
 	return nil
 }
 
-func (tx *Tx) putAction(a *longstop.Action) error {
-	entry, ok := tx.changed[a.ID]
-	switch {
-	case !ok:
-		return errors.New("no journal entry for it in this update")
-	case a.IdempotencyKey == "":
+func (tx *Tx) putAction(a *longstop.Action, why journal.Entry, raws []Raw) error {
+	if a.IdempotencyKey == "" {
 		return errors.New("it has no idempotency key")
 	}
-	data := fastjson.AppendAction(make([]byte, 0, 4<<10), a)
-	tx.wrote = true
+	entry, data, err := tx.appendChange(a, why, raws)
+	if err != nil {
+		return err
+	}
 	s := tx.store
 	if a.Revision == 1 {
-		err := s.exec(s.stmt.insertAction, string(a.ID), backwards(string(a.ID)), a.IdempotencyKey, string(a.SessionID), a.Host,
-			a.CreatedAt.UnixMicro(), optional(string(a.RunID)), a.Revision, a.Unresolved(), string(a.Outcome), entry, string(data))
-		return tx.explainTaken(err, a)
+		return tx.explainTaken(s.exec(s.stmt.insertAction, actionRow(a, entry, data)...), a)
 	}
 	for _, update := range []*sql.Stmt{s.stmt.updateAction, s.stmt.updateActionIndexed} {
 		result, err := update.ExecContext(context.Background(), a.Revision, string(a.Outcome), entry, string(data), string(a.ID),
@@ -155,11 +144,15 @@ func (tx *Tx) explainTaken(err error, a *longstop.Action) error {
 
 // Action returns an action by its whole id, or longstop.CodeNotFound.
 func (tx *Tx) Action(id longstop.ActionID) (*longstop.Action, error) {
-	a, err := scanAction(tx.store.stmt.actionByID.QueryRow(string(id)))
-	if err == nil && a == nil {
-		err = actionNotFound(string(id))
+	var data []byte
+	switch err := tx.store.stmt.actionByID.QueryRow(string(id)).Scan(&data); {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil, actionNotFound(string(id))
+	case err != nil:
+		return nil, fmt.Errorf("read an action: %w", err)
 	}
-	return a, err
+	tx.stands(string(id), data)
+	return readAction(data)
 }
 
 // ActionByKey returns the action that has the idempotency key, nil if none has.

@@ -54,12 +54,7 @@ func together(t testing.TB, s *Store, fns ...func(tx *Tx) error) []error {
 }
 
 func create(a *longstop.Action) func(tx *Tx) error {
-	return func(tx *Tx) error {
-		if _, err := tx.Append(entryFor(a, journal.Requested)); err != nil {
-			return err
-		}
-		return tx.PutAction(a, nil)
-	}
+	return func(tx *Tx) error { return tx.PutAction(a, nil, entryFor(a, journal.Requested)) }
 }
 
 // wantStored checks that exactly these actions are there, each with one entry.
@@ -233,12 +228,7 @@ func TestConcurrentUpdates(t *testing.T) {
 			a := newAction(fmt.Sprintf("web-%d", w))
 			for i := range each {
 				a.Revision = int64(i + 1)
-				err := s.Update(context.Background(), func(tx *Tx) error {
-					if _, err := tx.Append(entryFor(a, journal.Observed)); err != nil {
-						return err
-					}
-					return tx.PutAction(a, nil)
-				})
+				err := s.Update(context.Background(), func(tx *Tx) error { return tx.PutAction(a, nil, entryFor(a, journal.Observed)) })
 				if err != nil {
 					t.Error(err)
 				}
@@ -299,14 +289,10 @@ func TestPutActionRefuses(t *testing.T) {
 	if err := s.Update(t.Context(), create(keyless)); err == nil {
 		t.Error("an action without a key was put")
 	}
-	err := s.Update(t.Context(), func(tx *Tx) error { return tx.PutAction(newAction("web-1"), nil) })
-	if err == nil || !strings.Contains(err.Error(), "no journal entry") {
-		t.Errorf("an action without an entry: %v", err)
-	}
 	runless := newAction("web-1")
 	runless.RunID = ""
-	err = s.Update(t.Context(), func(tx *Tx) error {
-		return errors.Join(create(runless)(tx), tx.PutAction(runless, []byte("secret")))
+	err := s.Update(t.Context(), func(tx *Tx) error {
+		return tx.PutAction(runless, []byte("secret"), entryFor(runless, journal.Requested))
 	})
 	if err == nil {
 		t.Error("a secret without a run was put")
