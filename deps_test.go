@@ -96,6 +96,7 @@ var rooms = map[string]room{
 			"internal/reconcile":    "what to do about what was seen",
 			"internal/journal":      "what is noted",
 			"internal/approver":     "whether a person is who they say",
+			"internal/policy":       "what may be asked for",
 			"internal/sshlink":      "reaches hosts",
 			"internal/store/sqlite": "keeps actions and journal",
 			"internal/fault":        hooks,

@@ -30,6 +30,7 @@ const (
 	CodeTokenRefused    Code = "token_refused"     // the token is revoked, expired or unknown
 	CodeNotProven       Code = "not_proven"        // who asks did not prove who they are; nothing was done
 	CodeNotRetriable    Code = "not_retriable"     // a retry that is not allowed: nothing was started
+	CodeNotPending      Code = "not_pending"       // there is no approval to be given, or taken back
 	CodeTimeout         Code = "timeout"           // a deadline of ours passed; the host may still act
 	CodeUnreadable      Code = "unreadable_record" // torn, altered, failed its MAC, or not of this format
 	CodeBadAnswer       Code = "bad_answer"        // a frame that could be taken for another one
@@ -69,6 +70,7 @@ var Codes = map[Code]CodeInfo{
 	CodeTokenRefused:    {401, ExitNotStarted},
 	CodeNotProven:       {403, ExitOurs},
 	CodeNotRetriable:    {409, ExitNotStarted},
+	CodeNotPending:      {409, ExitOurs},
 	CodeTimeout:         {504, ExitUnknown},
 	CodeUnreadable:      {502, ExitUnknown},
 	CodeBadAnswer:       {502, ExitUnknown},

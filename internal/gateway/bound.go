@@ -23,6 +23,9 @@ func (g *Gateway) bound(ctx context.Context, about *longstop.ChallengeRequest) (
 			return nil, err
 		}
 		about.ActionID = a.ID
+		if err := mayDecide(about.Kind, &a, g.now()); err != nil {
+			return nil, err
+		}
 		s = append(s, g.boundOf(&a)...)
 	case longstop.ChallengePolicy, longstop.ChallengeApprover:
 		if about.ActionID != "" {

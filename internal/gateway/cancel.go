@@ -38,9 +38,21 @@ func (g *Gateway) Cancel(ctx context.Context, id string, by longstop.Requester, 
 	if !cancelPending(&a) {
 		return g.shown(a), nil
 	}
+	if _, err := g.pursueCancel(&a); err != nil {
+		return g.shown(a), err
+	}
+	a, err = g.await(ctx, a, note, func(a longstop.Action, _ bool) bool { return !cancelPending(&a) || cancelStuck(&a) })
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		err = nil // who left is told nothing; who waits is answered above
+	}
+	return a, err
+}
+
+// pursueCancel has the host asked to stop a run for which a cancel is wanted.
+func (g *Gateway) pursueCancel(a *longstop.Action) (*host, error) {
 	h, err := g.host(a.Host)
 	if err != nil {
-		return g.shown(a), err
+		return nil, err
 	}
 	if a.Launch.State == longstop.LaunchAccepted {
 		g.goes(func() { h.halt(a.ID) })
@@ -48,11 +60,7 @@ func (g *Gateway) Cancel(ctx context.Context, id string, by longstop.Requester, 
 		h.decideAgain(a.ID, 0) // found and stopped, or its key burnt
 		h.nudge()
 	}
-	a, err = g.await(ctx, a, note, func(a longstop.Action, _ bool) bool { return !cancelPending(&a) || cancelStuck(&a) })
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		err = nil // who left is told nothing; who waits is answered above
-	}
-	return a, err
+	return h, nil
 }
 
 // words names a requester in journal entries.

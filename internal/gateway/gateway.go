@@ -15,6 +15,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/policy"
 	"github.com/longstop/longstop/internal/sshlink"
 	"github.com/longstop/longstop/internal/store/sqlite"
 )
@@ -40,6 +41,8 @@ type Config struct {
 	Heartbeat time.Duration // of serve channels; default 5 s. Three make an observation stale
 	Idle      time.Duration // how long an unused channel is kept; default 10 min
 	Retention Retention
+	// Policy answers requests, with its own digest; nil: everything is let through.
+	Policy func(policy.Question) (policy.Verdict, string)
 }
 
 // Told is what a call reports while it goes on, and how. Either function may be nil; neither may block.

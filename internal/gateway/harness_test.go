@@ -13,6 +13,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/gateway"
+	"github.com/longstop/longstop/internal/policy"
 	"github.com/longstop/longstop/internal/sshlink"
 	"github.com/longstop/longstop/internal/sshlink/sshtest"
 	"github.com/longstop/longstop/internal/store/sqlite"
@@ -62,6 +63,7 @@ type bench struct {
 	shift  time.Duration
 	beat   time.Duration
 	idle   time.Duration
+	policy func(policy.Question) (policy.Verdict, string)
 
 	*gateway.Gateway
 	store *sqlite.Store
@@ -70,8 +72,15 @@ type bench struct {
 // newBench starts an sshd behind a proxy and a gateway that has enrolled it as "loop".
 func newBench(t testing.TB, o sshtest.Options) *bench {
 	t.Helper()
+	return newBenchOf(t, o, func(*bench) {})
+}
+
+// newBenchOf is newBench with something set before the gateway starts.
+func newBenchOf(t testing.TB, o sshtest.Options, set func(*bench)) *bench {
+	t.Helper()
 	b := &bench{t: t, home: sshtest.ShortDir(t), server: sshtest.Start(t, o), beat: 300 * time.Millisecond}
 	b.proxy = sshtest.NewProxy(t, b.server.Addr)
+	set(b)
 	b.tap = &tap{Dialer: &sshlink.OpenSSH{Dir: filepath.Join(b.home, "ssh")}}
 	var err error
 	b.config, err = b.server.Via(b.proxy.Addr)
@@ -102,6 +111,7 @@ func (b *bench) start() {
 		Dialers: map[string]sshlink.Dialer{"openssh": b.tap},
 		Runners: &gateway.FolderRunners{FS: os.DirFS(dir), Where: dir},
 		Clock:   clock{b.shift}, Home: b.home, Name: "test", Heartbeat: b.beat, Idle: b.idle,
+		Policy: b.policy,
 	})
 	b.must(err)
 	g, store := b.Gateway, b.store

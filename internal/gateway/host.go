@@ -95,31 +95,13 @@ func (g *Gateway) loadHosts() error {
 			h.take(&run{action: p.Action, secret: p.Secret})
 		}
 	}
-	if err := g.rejectUnsent(pending); err != nil {
+	if err := g.unsent(pending); err != nil {
 		return err
 	}
 	for _, h := range g.hosts {
 		g.goes(h.mind)
 	}
 	return nil
-}
-
-// rejectUnsent settles what an earlier gateway had been asked for and not sent: the intent to send
-// is durable before the first byte, so without it nothing was, and nobody is left to send it for.
-func (g *Gateway) rejectUnsent(pending []sqlite.Pending) error {
-	var changes []change
-	for _, p := range pending {
-		if p.Action.Launch.State == longstop.LaunchNotAttempted {
-			changes = append(changes, change{p.Action.ID, func(d *draft) error {
-				return rejectDraft(d, g.by, longstop.CodeExpired, "the gateway stopped before anything was sent")
-			}})
-		}
-	}
-	if len(changes) == 0 {
-		return nil
-	}
-	_, err := g.changeAll(g.ctx, changes)
-	return err
 }
 
 // known returns an enrolled host, or nil.

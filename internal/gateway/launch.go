@@ -13,6 +13,7 @@ import (
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
 	"github.com/longstop/longstop/internal/lifecycle"
+	"github.com/longstop/longstop/internal/policy"
 	"github.com/longstop/longstop/internal/store/sqlite"
 	"github.com/longstop/longstop/internal/wire"
 )
@@ -48,8 +49,10 @@ func (g *Gateway) launch(ctx context.Context, req longstop.RunRequest, next *nex
 	if err := next.compare(ctx, want, told.Note); err != nil {
 		return longstop.Action{}, err
 	}
+	by := requester(req.By, peer)
+	want.verdict, want.policy = g.judge(policy.Question{Host: h.name, By: by, Request: want.request})
 	l := &launching{g: g, h: h, want: want, next: next, ctx: ctx, done: make(chan struct{})}
-	a, existing, err := l.enter(ctx, requester(req.By, peer))
+	a, existing, err := l.enter(ctx, by)
 	if err != nil {
 		return longstop.Action{}, err
 	}
@@ -89,7 +92,7 @@ func (l *launching) note(line string) { l.g.watchers.tell(l.id, line) }
 // rejection is the error for an action that was not started, and nil for any other.
 func rejection(a *longstop.Action, existing bool) error {
 	if a.Launch.State != longstop.LaunchRejected {
-		return nil
+		return notPermitted(a)
 	}
 	e := &longstop.Error{Code: longstop.Code(a.Launch.Because), ActionID: a.ID, Message: a.Launch.Message, Hint: a.Launch.Hint}
 	if e.Hint == "" {
@@ -168,16 +171,21 @@ func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.
 	l.next.make(&a)
 	l.id, l.made, l.secret = a.ID, a, make([]byte, 32)
 	rand.Read(l.secret)
-	if l.want.stdin == "" {
-		l.warm = l.h.current()
+	if l.want.stdin == "" && l.want.verdict.Decision != policy.Ask {
+		l.warm = l.h.current() // what waits for approval never travels ahead of it
 	}
 	d := draft{Action: a, made: &l.made, secret: l.secret, at: now}
 	d.note(journal.Requested, words(by), map[string]any{"env": l.want.envMACs})
+	if l.want.verdict.Decision == policy.Ask {
+		l.g.askApproval(&d, l.want.verdict, l.want.policy)
+	}
 	if l.warm != nil {
-		if err := l.intend(&d, l.warm); err != nil {
+		if err := l.intend(&d, l.warm, nil); err != nil {
 			return a, false, err
 		}
 	}
+	a.Approval = d.Approval
+	l.made = a
 	l.h.hold(a, l.secret) // before it is durable: the reconciler leaves a held launch alone
 	var ahead *begun
 	if l.warm != nil && !a.Request.OwnChannel {
@@ -243,8 +251,12 @@ func (g *Gateway) envMACs(ctx context.Context, id longstop.ActionID) (map[string
 	return requested.Env, err
 }
 
-// intend makes the submit for a channel and notes, inside a change, that it is about to go out.
-func (l *launching) intend(d *draft, ch *channel) error {
+// intend makes the submit for a channel and notes, inside a change, that it is about to go out. The
+// approval, where one is needed, is used up with it.
+func (l *launching) intend(d *draft, ch *channel, permit *grant) error {
+	if err := l.g.consume(d, permit); err != nil {
+		return err
+	}
 	state, err := lifecycle.Launches.Step(d.Launch.State, longstop.LaunchSent)
 	if err != nil {
 		return err
@@ -272,6 +284,14 @@ func (l *launching) run() {
 		l.g.watchers.wake(l.id)
 		l.h.nudge()
 	}()
+	if !l.permitted() {
+		return
+	}
+	if l.made.Approval.State != longstop.ApprovalNotRequired {
+		var cancel context.CancelFunc
+		l.ctx, cancel = context.WithTimeout(l.h.ctx, l.made.Approval.ExpiresAt.Sub(l.g.now().Time))
+		defer cancel()
+	}
 	ch := l.warm
 	if ch == nil {
 		var err error
@@ -313,11 +333,18 @@ func (l *launching) prepare() (*channel, error) {
 			return nil, err
 		}
 	}
+	permit, err := l.grant(within)
+	if err != nil {
+		return nil, err
+	}
 	a, err := l.g.change(within, l.id, func(d *draft) error {
-		if d.Launch.State != longstop.LaunchNotAttempted {
+		if err := expire(d, l.g.by); err != nil {
+			return err
+		}
+		if !d.Unresolved() || d.Launch.State != longstop.LaunchNotAttempted {
 			return nil
 		}
-		return l.intend(d, ch)
+		return l.intend(d, ch, permit)
 	})
 	if err != nil {
 		return nil, err

@@ -23,12 +23,12 @@ func (l leaseSight) overlay(a *longstop.Action) {
 	a.Workload.Lease = &lease
 }
 
-// leased reports whether the run's lease is to be renewed: the host has it, it needs word, and
-// nobody wants it stopped.
+// leased reports whether the run's lease is to be renewed: the host has it, it needs word, nobody took its
+// approval back, and nobody wants it stopped.
 func (r *run) leased() bool {
 	a := &r.action
 	return a.Request.Lifetime == longstop.Leased && a.Launch.State == longstop.LaunchAccepted &&
-		!a.Workload.State.Final() && (a.Cancel.State == longstop.CancelNone || a.Cancel.State == longstop.CancelRefused)
+		!a.Workload.State.Final() && a.Approval.State != longstop.ApprovalRevoked && (a.Cancel.State == longstop.CancelNone || a.Cancel.State == longstop.CancelRefused)
 }
 
 func (r *run) leaseLength() time.Duration { return seconds(r.action.Request.LeaseS) }

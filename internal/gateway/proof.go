@@ -61,6 +61,9 @@ func (g *Gateway) Challenge(ctx context.Context, about longstop.ChallengeRequest
 	}
 	about.Approver = who.Name
 	facts, err := g.bound(ctx, &about)
+	if longstop.CodeOf(err) == longstop.CodeNotPending {
+		err = g.refuseProof(ctx, about, words(by), asRefusal(err))
+	}
 	if err != nil {
 		return longstop.Challenge{}, err
 	}
@@ -90,12 +93,15 @@ func (g *Gateway) proven(ctx context.Context, p longstop.Proof, about longstop.C
 	if err := g.personOnly(ctx, about, by); err != nil {
 		return Evidence{}, err
 	}
+	now := g.now().Time
+	c := g.proofs.take(p.Challenge)
 	facts, err := g.bound(ctx, &about)
+	if longstop.CodeOf(err) == longstop.CodeNotPending {
+		err = g.refuseProof(ctx, about, words(by), asRefusal(err))
+	}
 	if err != nil {
 		return Evidence{}, err
 	}
-	now := g.now().Time
-	c := g.proofs.take(p.Challenge)
 	refuse := func(code longstop.Code, format string, args ...any) (Evidence, error) {
 		return Evidence{}, g.refuseProof(ctx, about, words(by), &longstop.Error{Code: code, Message: fmt.Sprintf(format, args...)})
 	}

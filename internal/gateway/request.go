@@ -20,6 +20,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/policy"
 	"github.com/longstop/longstop/internal/wire"
 )
 
@@ -43,6 +44,8 @@ type asked struct {
 	session longstop.SessionID
 	pty     *longstop.Terminal
 	stdin   string // path of the spooled bytes, or empty
+	verdict policy.Verdict
+	policy  string // "sha256:…" of the policy that gave the verdict; empty without one
 }
 
 func usage(format string, args ...any) error {
@@ -74,16 +77,28 @@ func (g *Gateway) accept(req longstop.RunRequest, host longstop.Host) (*asked, e
 	if a.key == "" {
 		a.key = "key_" + rand.Text()
 	}
-	sealed := make(map[string][]byte, len(a.env))
-	for name, value := range a.env {
+	for name, mac := range g.seal(a.env) {
+		a.envMACs[name] = hex.EncodeToString(mac)
+	}
+	r.Digest = g.digest(host, r, a.env)
+	return a, nil
+}
+
+// digest is that of a request for a host as enrolled.
+func (g *Gateway) digest(host longstop.Host, r *longstop.Request, env map[string][]byte) string {
+	return wire.CanonicalDigest(host.Name, host.HostKey, *r, g.seal(env))
+}
+
+// seal makes of an environment's values what may be kept: equal for equal values of this store, no more.
+func (g *Gateway) seal(env map[string][]byte) map[string][]byte {
+	sealed := make(map[string][]byte, len(env))
+	for name, value := range env {
 		mac := hmac.New(sha256.New, g.salt)
 		mac.Write([]byte(name + "="))
 		mac.Write(value)
 		sealed[name] = mac.Sum(nil)
-		a.envMACs[name] = hex.EncodeToString(sealed[name])
 	}
-	r.Digest = wire.CanonicalDigest(host.Name, host.HostKey, *r, sealed)
-	return a, nil
+	return sealed
 }
 
 func checkCommand(r *longstop.Request) error {

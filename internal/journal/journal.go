@@ -70,6 +70,12 @@ const (
 	PolicyChanged     Kind = "policy_changed"     // another policy holds from here on: its digest and text
 	TokenCreated      Kind = "token_created"      // a token was made for an agent
 	TokenRevoked      Kind = "token_revoked"      // a token was taken back
+	ApprovalAsked     Kind = "approval_asked"     // the policy wants a person to say yes first
+	ApprovalGranted   Kind = "approval_granted"   // an approver said yes, and signed what to
+	ApprovalDenied    Kind = "approval_denied"    // an approver said no
+	ApprovalExpired   Kind = "approval_expired"   // nobody said anything, or nothing was launched, in time
+	ApprovalRevoked   Kind = "approval_revoked"   // an approver took a yes back
+	ApprovalConsumed  Kind = "approval_consumed"  // a yes was used up by the one launch that it was for
 	ApproverSet       Kind = "approver_set"       // someone can prove who they are from now on, or with another key
 	ApproverRemoved   Kind = "approver_removed"   // an approver was taken out
 	ProofRefused      Kind = "proof_refused"      // someone did not prove who they are, or may not
