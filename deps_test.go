@@ -52,7 +52,11 @@ var rooms = map[string]room{
 	"internal/journal": {floor: 1, pure: true, ours: edges{".": words},
 		third: edges{"golang.org/x/mod": "tlog: the journal's tree of hashes"}},
 
-	"internal/policy": {floor: 1, pure: true, ours: edges{".": words}},
+	"internal/policy": {floor: 1, pure: true, ours: edges{".": words},
+		third: edges{
+			"mvdan.cc/sh/v3":     "reads scripts before launch: which programs they would run, and what they leave behind",
+			"go.yaml.in/yaml/v4": "reads the policy file, with the place of each value and error",
+		}},
 	"internal/approver": {floor: 1, pure: true, ours: edges{".": words},
 		third: edges{"golang.org/x/crypto": "argon2id: a key from a passphrase"}},
 
@@ -102,7 +106,6 @@ var rooms = map[string]room{
 			"internal/fault":        hooks,
 		},
 		third: edges{
-			"mvdan.cc/sh/v3":   "parses scripts before launch, to say what they leave behind",
 			"golang.org/x/sys": xsys,
 		}},
 	"internal/runner": {floor: 3,

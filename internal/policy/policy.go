@@ -35,6 +35,7 @@ type Verdict struct {
 	Rule        string // its name, or "rule 3"; "default" where no rule fits; empty without a policy
 	Line        int    // of the rule in the file; 0 where there is none
 	Reason      string // the rule's own words
+	Because     string // of a rule on commands: which of the request's it is about, and where
 	Limits      Limits
 	ApprovalTTL time.Duration // with Ask: how long the approval may be waited for; always positive
 	Findings    []longstop.Finding

@@ -1,0 +1,510 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/longstop/longstop"
+)
+
+// maxWrapped bounds how many programs may stand before the one that is meant.
+const maxWrapped = 32
+
+// command notes what a simple command would run: its program, and those that it is told to run.
+func (s *scripts) command(words []word, redirects []*syntax.Redirect) {
+	defer func(was bool) { s.at.elsewhere = was }(s.at.elsewhere)
+	for range maxWrapped {
+		if len(words) == 0 {
+			return
+		}
+		if !words[0].known || words[0].text == "" {
+			s.unknown(s.textOf(words))
+			return
+		}
+		name := words[0].text[strings.LastIndexByte(words[0].text, '/')+1:]
+		s.name(name)
+		s.habits(name, words[1:], s.textOf(words))
+		next, goesOn := s.inside(name, words[1:], redirects)
+		if !goesOn {
+			return
+		}
+		words = next
+	}
+	s.dynamic("more programs stand before a command than are looked through" + s.place())
+}
+
+// inside reads the words of a program that runs others. Those that it runs itself, by their words, come back.
+func (s *scripts) inside(name string, args []word, redirects []*syntax.Redirect) (next []word, goesOn bool) {
+	switch name {
+	case "su", "runuser", "sg":
+		return s.su(name, args)
+	case "ssh":
+		s.ssh(args, redirects)
+	case "find":
+		s.findCommands(args)
+	case "eval":
+		s.joined(args)
+	case ".", "source":
+		s.sourced(args)
+	case "trap":
+		s.trap(args)
+	case "alias":
+		s.aliases(args)
+	case "at", "batch":
+		s.fromInput(redirects)
+	case "parallel":
+		s.unknown(name)
+	case "command":
+		if len(args) > 0 && (args[0].text == "-v" || args[0].text == "-V") {
+			return nil, false // it looks, and runs nothing
+		}
+		return s.unwrap(wrappers[name], args, redirects)
+	case "start-stop-daemon":
+		s.startStopDaemon(args)
+	default:
+		if shells[name] {
+			s.shell(args, redirects)
+			return nil, false
+		}
+		w, wraps := wrappers[name]
+		if !wraps {
+			return nil, false
+		}
+		return s.unwrap(w, args, redirects)
+	}
+	return nil, false
+}
+
+// unwrap reads the options of a wrapper.
+func (s *scripts) unwrap(w wrapper, args []word, redirects []*syntax.Redirect) (command []word, goesOn bool) {
+	args, ok := s.options(w, args)
+	if !ok {
+		s.unknown(s.textOf(args))
+		return nil, false
+	}
+	for range w.operands {
+		if len(args) == 0 {
+			return nil, false
+		}
+		if !args[0].single {
+			s.unknown(s.textOf(args))
+			return nil, false
+		}
+		args = args[1:]
+		if w.script != "" && len(args) > 1 && args[0].known && args[0].text == "-"+w.script {
+			s.joined(args[1:2]) // flock FILE -c SCRIPT
+			return nil, false
+		}
+	}
+	for w.assigns && len(args) > 0 && args[0].single && isAssignment(args[0].text) {
+		args = args[1:]
+	}
+	if w.shell {
+		s.joined(args)
+		return nil, false
+	}
+	switch {
+	case len(args) == 0 && w.shellAlone:
+		s.fromInput(redirects)
+	case w.appends && len(args) > 0:
+		args = append(replaced(args), word{})
+	}
+	return args, len(args) > 0
+}
+
+// replaced are words in which another program puts something for {}.
+func replaced(args []word) []word {
+	args = slices.Clone(args)
+	for i := range args {
+		if before, _, ok := strings.Cut(args[i].text, "{}"); ok {
+			args[i].text, args[i].known = before, false
+		}
+	}
+	return args
+}
+
+func isAssignment(text string) bool {
+	name, _, ok := strings.Cut(text, "=")
+	return ok && name != "" && strings.IndexFunc(name, func(c rune) bool {
+		return c != '_' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
+	}) < 0
+}
+
+// options goes past the options of a wrapper, or stops at one that it cannot read.
+func (s *scripts) options(w wrapper, args []word) (rest []word, ok bool) {
+	long, longWith := set(w.long), set(w.longWith)
+	for len(args) > 0 {
+		a := args[0]
+		switch {
+		case !a.known:
+			operand := a.text != "" && a.text[0] != '-' && (w.operands > 0 || w.assigns && isAssignment(a.text))
+			return args, a.single && operand
+		case a.text == "--":
+			return args[1:], true
+		case a.text == "-" && strings.Contains(w.flags, "-"):
+			args = args[1:]
+		case len(a.text) < 2 || a.text[0] != '-':
+			return args, true
+		case strings.HasPrefix(a.text, "--"):
+			name, _, given := strings.Cut(a.text[2:], "=")
+			switch {
+			case name == "split-string" && w.script == "S", name == "command" && w.script == "c":
+				return nil, s.scriptOption(args, a.text[2:], given)
+			case longWith[name] && !given:
+				if len(args) < 2 || !args[1].single {
+					return args, false
+				}
+				args = args[2:]
+			case long[name], longWith[name]:
+				args = args[1:]
+			default:
+				return args, false
+			}
+		default:
+			n, ok := s.letters(w, args)
+			if !ok {
+				return args, false
+			}
+			if n == 0 {
+				return nil, true
+			}
+			args = args[n:]
+		}
+	}
+	return nil, true
+}
+
+// scriptOption has the value of a long option read as a script.
+func (s *scripts) scriptOption(args []word, option string, given bool) bool {
+	if given {
+		_, value, _ := strings.Cut(option, "=")
+		s.joined(append([]word{{text: value, known: true, single: true}}, args[1:]...))
+		return true
+	}
+	if len(args) < 2 {
+		return false
+	}
+	s.joined(args[1:])
+	return true
+}
+
+// letters reads one word of short options. It says how many words it took, 0 where the rest was a script.
+func (s *scripts) letters(w wrapper, args []word) (took int, ok bool) {
+	cluster := args[0].text[1:]
+	for i := range len(cluster) {
+		letter, rest := cluster[i:i+1], cluster[i+1:]
+		switch {
+		case letter == w.script:
+			var script []word
+			if rest != "" {
+				script = append(script, word{text: rest, known: true, single: true})
+			}
+			s.joined(append(script, args[1:]...))
+			return 0, true
+		case strings.Contains(w.attached, letter):
+			return 1, true
+		case strings.Contains(w.valued, letter):
+			if rest != "" {
+				return 1, true
+			}
+			if len(args) < 2 || !args[1].single {
+				return 0, false
+			}
+			return 2, true
+		case !strings.Contains(w.flags, letter):
+			return 0, false
+		}
+	}
+	return 1, true
+}
+
+// joined reads words as a shell does that gets them with spaces between.
+func (s *scripts) joined(words []word) {
+	if len(words) == 0 {
+		return
+	}
+	texts := make([]string, len(words))
+	for i, w := range words {
+		if !w.known {
+			s.unknown(s.textOf(words))
+			return
+		}
+		texts[i] = w.text
+	}
+	s.nested(strings.Join(texts, " "))
+}
+
+// nested has a text read that stands in a word of this place.
+func (s *scripts) nested(text string) {
+	if strings.TrimSpace(text) == "" {
+		return
+	}
+	at := s.at
+	at.inside = true
+	s.later(text, at)
+}
+
+// shell reads the words of a shell: a script, a file, or what comes on its standard input.
+func (s *scripts) shell(args []word, redirects []*syntax.Redirect) {
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		switch {
+		case !a.known:
+			s.unknown(s.textOf(args))
+			return
+		case a.text == "--rcfile" || a.text == "--init-file":
+			i++
+		case a.text == "-" || a.text == "--":
+			s.shellFile(args[i+1:], redirects)
+			return
+		case strings.HasPrefix(a.text, "--"):
+		case len(a.text) > 1 && (a.text[0] == '-' || a.text[0] == '+'):
+			if strings.Contains(a.text, "c") && a.text[0] == '-' {
+				if strings.ContainsAny(a.text, "oO") {
+					s.unknown(s.textOf(args)) // the option's name comes first
+					return
+				}
+				s.shellScript(args[i+1:])
+				return
+			}
+			if strings.Contains(a.text, "s") {
+				s.fromInput(redirects)
+				return
+			}
+			if strings.HasSuffix(a.text, "o") || strings.HasSuffix(a.text, "O") {
+				i++
+			}
+		default:
+			s.shellFile(args[i:], redirects)
+			return
+		}
+	}
+	s.fromInput(redirects)
+}
+
+// shellScript is the script after -c: the first word that is no option.
+func (s *scripts) shellScript(args []word) {
+	for len(args) > 0 && args[0].known && len(args[0].text) > 1 && (args[0].text[0] == '-' || args[0].text[0] == '+') {
+		args = args[1:]
+	}
+	if len(args) > 0 {
+		s.joined(args[:1])
+	}
+}
+
+func (s *scripts) shellFile(args []word, redirects []*syntax.Redirect) {
+	if len(args) == 0 {
+		s.fromInput(redirects)
+		return
+	}
+	s.sourced(args)
+}
+
+// sourced is a file of commands: its name counts, what stands in it nobody knows.
+func (s *scripts) sourced(args []word) {
+	switch {
+	case len(args) == 0:
+	case !args[0].known:
+		s.unknown(s.textOf(args))
+	case strings.HasPrefix(args[0].text, "/dev/"), strings.HasPrefix(args[0].text, "/proc/"):
+		s.unknown(s.textOf(args))
+	default:
+		s.name(args[0].text)
+		s.file(s.textOf(args), args[0].text)
+	}
+}
+
+// fromInput is for programs that read commands from standard input: those of a here-document are known.
+func (s *scripts) fromInput(redirects []*syntax.Redirect) {
+	for _, redirect := range redirects {
+		switch redirect.Op {
+		case syntax.Hdoc, syntax.DashHdoc:
+			if body, ok := hereDocument(redirect); ok {
+				s.nested(body)
+				return
+			}
+		case syntax.WordHdoc:
+			s.joined([]word{readWord(redirect.Word)})
+			return
+		}
+	}
+	s.dynamic("commands come on standard input, known only when it runs" + s.place())
+	s.find(longstop.FindingDynamic, "", "commands are read from standard input: which they are is known only when it runs")
+}
+
+// hereDocument is the body of a here-document that no shell expands.
+func hereDocument(r *syntax.Redirect) (body string, ok bool) {
+	if r.Hdoc == nil {
+		return "", true
+	}
+	var b strings.Builder
+	for _, part := range r.Hdoc.Parts {
+		lit, ok := part.(*syntax.Lit)
+		if !ok {
+			return "", false
+		}
+		if r.Word.Lit() == "" { // the delimiter has quotes
+			b.WriteString(lit.Value)
+			continue
+		}
+		unescape(&b, lit.Value, "\\$`\n")
+	}
+	return b.String(), true
+}
+
+// su takes its options anywhere: a script after -c, or a command after the options.
+func (s *scripts) su(name string, args []word) (command []word, goesOn bool) {
+	operands := 0
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		if !a.known {
+			s.unknown(s.textOf(args))
+			return nil, false
+		}
+		value, attached := "", false
+		if strings.HasPrefix(a.text, "--") {
+			_, value, attached = strings.Cut(a.text, "=")
+		}
+		option, _, _ := strings.Cut(a.text, "=")
+		switch {
+		case option == "--command" || option == "--session-command" || isLetters(a.text, "c"):
+			if !attached {
+				if i+1 >= len(args) {
+					return nil, false
+				}
+				s.joined(args[i+1 : i+2])
+				return nil, false
+			}
+			s.nested(value)
+			return nil, false
+		case a.text == "-u" && name == "runuser" || option == "--user" && !attached:
+			rest := args[min(i+2, len(args)):]
+			if len(rest) > 0 && rest[0].known && rest[0].text == "--" {
+				rest = rest[1:]
+			}
+			return rest, len(rest) > 0
+		case strings.ContainsAny(strings.TrimPrefix(option, "-"), "gGswT") && len(option) == 2 && option[0] == '-':
+			i++
+		case len(a.text) > 0 && a.text[0] != '-':
+			if operands++; operands > 1 {
+				s.unknown(s.textOf(args)) // words for the shell of that user
+				return nil, false
+			}
+		}
+	}
+	s.fromInput(nil)
+	return nil, false
+}
+
+// isLetters reports whether text is a word of short options that ends with one.
+func isLetters(text, last string) bool {
+	return len(text) > 1 && text[0] == '-' && text[1] != '-' && strings.HasSuffix(text, last)
+}
+
+var sshOptions = wrapper{flags: "46AaCfGgKkMNnqsTtVvXxYy", valued: "BbcDEeFIiJLlmOoPpQRSWw", operands: 1}
+
+func (s *scripts) ssh(args []word, redirects []*syntax.Redirect) {
+	s.at.elsewhere = true
+	rest, ok := s.options(sshOptions, args)
+	if !ok {
+		s.unknown(s.textOf(args))
+		return
+	}
+	switch {
+	case len(rest) == 1:
+		s.fromInput(redirects)
+	case len(rest) > 1:
+		// ssh takes options behind the host too.
+		if after, ok := s.options(sshOptions, rest[1:]); ok {
+			s.joined(after)
+			return
+		}
+		s.unknown(s.textOf(args))
+	}
+}
+
+// findCommands reads the commands among the words of find.
+func (s *scripts) findCommands(args []word) {
+	for i := 0; i < len(args); i++ {
+		if !args[i].single {
+			if args[i].expands {
+				s.unknown(s.textOf(args))
+			}
+			continue // folders, by a glob
+		}
+		switch args[i].text {
+		case "-exec", "-execdir", "-ok", "-okdir":
+			end := i + 1
+			for end < len(args) && !(args[end].known && (args[end].text == ";" || args[end].text == "+" && args[end-1].text == "{}")) {
+				end++
+			}
+			if words := args[i+1 : end]; len(words) > 0 {
+				s.command(replaced(words), nil)
+			}
+			i = end
+		}
+	}
+}
+
+// trap has its first word run later.
+func (s *scripts) trap(args []word) {
+	if len(args) > 0 && args[0].known && args[0].text == "--" {
+		args = args[1:]
+	}
+	if len(args) > 1 && !(args[0].known && (args[0].text == "-" || args[0].text == "-p" || args[0].text == "-l")) {
+		s.joined(args[:1])
+	}
+}
+
+func (s *scripts) aliases(args []word) {
+	for _, a := range args {
+		if !a.known {
+			s.unknown(s.textOf(args))
+			return
+		}
+		if _, value, ok := strings.Cut(a.text, "="); ok {
+			s.nested(value)
+		}
+	}
+}
+
+func (s *scripts) startStopDaemon(args []word) {
+	for i, a := range args {
+		option, value, attached := strings.Cut(a.text, "=")
+		switch option {
+		case "--exec", "-x", "--startas", "-a":
+			if !attached {
+				if i+1 == len(args) || !args[i+1].known {
+					s.unknown(s.textOf(args))
+					return
+				}
+				value = args[i+1].text
+			}
+			s.name(value)
+		}
+		if !a.known {
+			s.unknown(s.textOf(args))
+			return
+		}
+	}
+}
+
+// textOf is how some words stand in the script, or would be written.
+func (s *scripts) textOf(words []word) string {
+	if len(words) == 0 {
+		return ""
+	}
+	if first, last := words[0].node, words[len(words)-1].node; first != nil && last != nil {
+		from, to := int(first.Pos().Offset()), int(last.End().Offset())
+		if from < to && to <= len(s.text) {
+			return s.text[from:to]
+		}
+	}
+	texts := make([]string, len(words))
+	for i, w := range words {
+		texts[i] = w.text
+	}
+	return strings.Join(texts, " ")
+}
