@@ -73,3 +73,22 @@ type Proof struct {
 	Kind      ProofKind `json:"kind"`
 	Signature []byte    `json:"signature"`
 }
+
+// ApprovalDecision is the body of POST /api/v1/actions/{id}/approve, deny and revoke.
+type ApprovalDecision struct {
+	Reason string `json:"reason,omitempty"` // of deny and revoke: as in the challenge
+	Proof  Proof  `json:"proof"`
+}
+
+// ApproverChange is the body of PUT and DELETE /api/v1/approvers/{name}. What a challenge for it binds is
+// its Content, and as its Reason ApproverSet or ApproverRemove and the name.
+type ApproverChange struct {
+	Approver *Approver `json:"approver,omitempty"` // of PUT alone
+	Proof    *Proof    `json:"proof,omitempty"`    // of an approver who is there; none for the first
+}
+
+// What a statement about an approver says is done, before the name.
+const (
+	ApproverSet    = "set approver "
+	ApproverRemove = "remove approver "
+)

@@ -313,3 +313,33 @@ func (f *fake) Retry(ctx context.Context, id string, req longstop.RetryRequest, 
 	f.mu.Unlock()
 	return f.Run(ctx, longstop.RunRequest{Host: "h1", Key: req.Key}, peer, told)
 }
+
+func (f *fake) Approvals(context.Context) ([]longstop.Action, error) { return nil, nil }
+func (f *fake) Approve(_ context.Context, id string, by longstop.Requester, proof longstop.Proof) (longstop.Action, error) {
+	return f.decided(id, "granted", "", by, proof)
+}
+func (f *fake) Deny(_ context.Context, id, reason string, by longstop.Requester, proof longstop.Proof) (longstop.Action, error) {
+	return f.decided(id, "denied", reason, by, proof)
+}
+func (f *fake) Revoke(_ context.Context, id, reason string, by longstop.Requester, proof longstop.Proof) (longstop.Action, error) {
+	return f.decided(id, "revoked", reason, by, proof)
+}
+
+// decided shows what came through.
+func (f *fake) decided(id, state, reason string, by longstop.Requester, proof longstop.Proof) (longstop.Action, error) {
+	return longstop.Action{ID: longstop.ActionID(id), Approval: longstop.Approval{
+		State: longstop.ApprovalState(state), By: by.Kind, Binds: proof.Challenge, Because: reason}}, nil
+}
+func (f *fake) Challenge(_ context.Context, about longstop.ChallengeRequest, _ longstop.Requester) (longstop.Challenge, error) {
+	return longstop.Challenge{ID: "chl_1", Statement: string(about.Kind) + " " + string(about.ActionID)}, nil
+}
+func (f *fake) Approvers(context.Context) ([]longstop.KnownApprover, error) { return nil, nil }
+func (f *fake) SetApprover(_ context.Context, a longstop.Approver, proof *longstop.Proof, _ longstop.Requester) (longstop.KnownApprover, error) {
+	return longstop.KnownApprover{Approver: a, First: proof == nil}, nil
+}
+func (f *fake) RemoveApprover(_ context.Context, name string, proof longstop.Proof, _ longstop.Requester) (longstop.KnownApprover, error) {
+	return longstop.KnownApprover{Approver: longstop.Approver{Name: name}, SetBy: proof.Challenge}, nil
+}
+func (f *fake) RefuseAgent(_ context.Context, who longstop.Requester, asked, id string) error {
+	return &longstop.Error{Code: longstop.CodeNotAllowed, Message: who.Name + " asked " + asked, ActionID: longstop.ActionID(id)}
+}

@@ -53,6 +53,15 @@ var routes = []route{
 	{pattern: "POST /api/v1/actions/{id}/waits", open: all, answer: (*Server).giveUp},
 	{pattern: "GET /api/v1/journal", open: all, answer: (*Server).journal},
 
+	{pattern: "GET /api/v1/approvals", open: all, answer: (*Server).approvals},
+	{pattern: "POST /api/v1/actions/{id}/approve", open: people, answer: (*Server).approve},
+	{pattern: "POST /api/v1/actions/{id}/deny", open: people, answer: (*Server).deny},
+	{pattern: "POST /api/v1/actions/{id}/revoke", open: people, answer: (*Server).revoke},
+	{pattern: "POST /api/v1/challenges", open: people, answer: (*Server).challenge},
+	{pattern: "GET /api/v1/approvers", open: all, answer: (*Server).approvers},
+	{pattern: "PUT /api/v1/approvers/{name}", open: people, answer: (*Server).setApprover},
+	{pattern: "DELETE /api/v1/approvers/{name}", open: people, answer: (*Server).removeApprover},
+
 	{pattern: "GET /api/v1/tokens", open: people, answer: (*Server).tokens},
 	{pattern: "POST /api/v1/tokens", open: people, answer: (*Server).createToken},
 	{pattern: "DELETE /api/v1/tokens/{name}", open: people, answer: (*Server).revokeToken},
@@ -76,7 +85,7 @@ func (s *Server) answer(to route) http.Handler {
 		w.Header().Set("Cache-Control", "no-store")
 		r, err := s.identify(r)
 		if err == nil {
-			err = to.admits(r)
+			err = s.admits(to, r)
 		}
 		if err == nil {
 			err = to.answer(s, w, r)
@@ -87,16 +96,15 @@ func (s *Server) answer(to route) http.Handler {
 	})
 }
 
-// admits refuses other versions, and who may not ask this.
-func (to route) admits(r *http.Request) error {
+// admits refuses other versions, and who may not ask this: that is journalled.
+func (s *Server) admits(to route, r *http.Request) error {
 	if theirs := r.Header.Get(longstop.APIHeader); !to.anyVersion && theirs != "" && theirs != strconv.Itoa(longstop.APIVersion) {
 		return &longstop.Error{Code: longstop.CodeVersionMismatch,
 			Message: fmt.Sprintf("the running gateway (%s) speaks version %d of the API, you speak %.20q", longstop.Version, longstop.APIVersion, theirs),
 			Hint:    "longstop daemon stop (runs go on), then the same command again: it starts the gateway that belongs to it"}
 	}
 	if who := asker(r); who.Kind == longstop.RequesterAgent && to.open != all {
-		return &longstop.Error{Code: longstop.CodeNotAllowed, Message: fmt.Sprintf("the token of %s may not ask this: it is for people", who.Name),
-			Hint: "ask an operator, who does it without LONGSTOP_TOKEN"}
+		return s.gateway.RefuseAgent(r.Context(), who, to.pattern, r.PathValue("id"))
 	}
 	return nil
 }

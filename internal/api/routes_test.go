@@ -30,6 +30,8 @@ var agentsMay = []string{
 	"POST /api/v1/actions/{id}/reconcile",
 	"POST /api/v1/actions/{id}/waits",
 	"GET /api/v1/journal",
+	"GET /api/v1/approvals",
+	"GET /api/v1/approvers",
 }
 
 // Every route says whose it is, and those of people answer an agent's token with a refusal.

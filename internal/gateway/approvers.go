@@ -108,18 +108,12 @@ func applyApprover(said map[string]longstop.KnownApprover, e journal.Entry) {
 func approverFacts(kind journal.Kind, a longstop.Approver) []approver.Fact {
 	facts := []approver.Fact{{Name: "kind", Value: string(longstop.ChallengeApprover)}, {Name: "content", Value: approver.Digest(a)}}
 	if kind == journal.ApproverRemoved {
-		facts = append(facts, approver.Fact{Name: "reason", Value: removeApprover + a.Name})
+		facts = append(facts, approver.Fact{Name: "reason", Value: longstop.ApproverRemove + a.Name})
 	} else {
-		facts = append(facts, approver.Fact{Name: "reason", Value: setApprover + a.Name})
+		facts = append(facts, approver.Fact{Name: "reason", Value: longstop.ApproverSet + a.Name})
 	}
 	return facts
 }
-
-// What a statement about an approver says is done, before the name.
-const (
-	setApprover    = "set approver "
-	removeApprover = "remove approver "
-)
 
 // holds reports whether the evidence is an approver's signature of a statement with these facts.
 func (e *Evidence) holds(by longstop.Approver, facts ...approver.Fact) bool {
@@ -172,7 +166,7 @@ func (g *Gateway) SetApprover(ctx context.Context, a longstop.Approver, proof *l
 	if err := approver.Check(a); err != nil {
 		return longstop.KnownApprover{}, usage("%v", err)
 	}
-	return g.changeApprover(ctx, journal.ApproverSet, a, setApprover, proof, by)
+	return g.changeApprover(ctx, journal.ApproverSet, a, longstop.ApproverSet, proof, by)
 }
 
 // RemoveApprover takes an approver out. The last one stays: whoever came then would be the first.
@@ -187,7 +181,7 @@ func (g *Gateway) RemoveApprover(ctx context.Context, name string, proof longsto
 		case len(list) == 1:
 			return longstop.KnownApprover{}, usage("%s is the only approver and stays", name)
 		default:
-			return g.changeApprover(ctx, journal.ApproverRemoved, a.Approver, removeApprover, &proof, by)
+			return g.changeApprover(ctx, journal.ApproverRemoved, a.Approver, longstop.ApproverRemove, &proof, by)
 		}
 	}
 	return longstop.KnownApprover{}, &longstop.Error{Code: longstop.CodeNotFound, Message: fmt.Sprintf("there is no approver %.80q", name)}

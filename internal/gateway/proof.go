@@ -87,6 +87,25 @@ func (g *Gateway) personOnly(ctx context.Context, about longstop.ChallengeReques
 		Message: fmt.Sprintf("an agent may not %s: that is a person's to do, in a terminal", about.Kind)})
 }
 
+// RefuseAgent journals that an agent asked for what is people's alone, of the action with that id where
+// there is one, and returns the error that says so.
+func (g *Gateway) RefuseAgent(ctx context.Context, who longstop.Requester, asked, id string) error {
+	why := &longstop.Error{Code: longstop.CodeNotAllowed, Message: fmt.Sprintf("the token of %s may not ask this: it is for people", who.Name),
+		Hint: "ask an operator, who does it without LONGSTOP_TOKEN"}
+	if a, err := g.Action(ctx, id); id != "" && err == nil {
+		why.ActionID = a.ID
+	}
+	err := g.store.Update(context.WithoutCancel(ctx), func(tx *sqlite.Tx) error {
+		_, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.AgentRefused, ActionID: why.ActionID, By: words(who),
+			Body: body(map[string]any{"asked": asked})})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("journal that an agent was refused: %w", err)
+	}
+	return why
+}
+
 // proven reports who proved themselves for exactly what is about to be done, and how. Whatever it answers,
 // the challenge is used up. Call it before the change, and keep the evidence in the change's entry.
 func (g *Gateway) proven(ctx context.Context, p longstop.Proof, about longstop.ChallengeRequest, by longstop.Requester) (Evidence, error) {

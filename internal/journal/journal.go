@@ -79,6 +79,7 @@ const (
 	ApproverSet       Kind = "approver_set"       // someone can prove who they are from now on, or with another key
 	ApproverRemoved   Kind = "approver_removed"   // an approver was taken out
 	ProofRefused      Kind = "proof_refused"      // someone did not prove who they are, or may not
+	AgentRefused      Kind = "agent_refused"      // an agent asked for what is people's alone
 	GatewayStarted    Kind = "gateway_started"    // a gateway began to work on this log
 	GatewayStopped    Kind = "gateway_stopped"    // a gateway stopped in good order
 )
