@@ -237,3 +237,21 @@ type JournalEntry struct {
 	By        string    `json:"by,omitempty"`
 	Body      any       `json:"body,omitempty"`
 }
+
+// CosignedRequest is the body of POST /api/v1/journal/checkpoints that brings a checkpoint which a witness has signed
+// too; without one a checkpoint of the journal as it now is is made.
+type CosignedRequest struct {
+	Cosigned string `json:"cosigned,omitempty"`
+}
+
+// Checkpoint is a signed head of the journal: whoever keeps it elsewhere can tell later that nothing before it was
+// changed.
+type Checkpoint struct {
+	Size        int64    `json:"size"` // entries
+	Hash        string   `json:"hash"` // base64
+	At          Time     `json:"at"`   // when it was kept
+	Note        string   `json:"checkpoint"`
+	Key         string   `json:"key"` // the journal's public key
+	Fingerprint string   `json:"fingerprint"`
+	Witnesses   []string `json:"witnesses,omitempty"` // who signed it too
+}

@@ -72,7 +72,7 @@ var rooms = map[string]room{
 			"github.com/godbus/dbus/v5": "D-Bus, the one way to a service manager that takes bytes as they are and says which error it was",
 			"golang.org/x/sys":          xsys,
 		}},
-	"internal/client": {floor: 2, ours: edges{".": words, "internal/fastjson": plainly}},
+	"internal/client": {floor: 2, ours: edges{".": words, "internal/fastjson": plainly, "internal/journal": "a bundle of entries"}},
 	"internal/store/sqlite": {floor: 2, ours: edges{".": words, "internal/fastjson": plainly, "internal/journal": "what an entry is", "internal/lifecycle": rules, "internal/fault": hooks},
 		third: edges{
 			"modernc.org/sqlite":          "the database, without cgo",
@@ -106,6 +106,7 @@ var rooms = map[string]room{
 			"internal/fault":        hooks,
 		},
 		third: edges{
+			"golang.org/x/mod": "note: the journal's key, which signs its checkpoints",
 			"golang.org/x/sys": xsys,
 		}},
 	"internal/runner": {floor: 3,
@@ -128,7 +129,8 @@ var rooms = map[string]room{
 		".": words, "internal/sshlink/loopback": "its host"},
 		third: edges{"golang.org/x/crypto": "plain SSH where no ssh is installed"}},
 	"cmd/longstop": {floor: 5, ours: edges{
-		".": words, "internal/client": "the API", "internal/lifecycle": "exit statuses", "internal/fastjson": plainly},
+		".": words, "internal/client": "the API", "internal/lifecycle": "exit statuses", "internal/fastjson": plainly,
+		"internal/journal": "bundles and checkpoints are verified without a gateway"},
 		third: edges{
 			"github.com/spf13/cobra": "verbs, flags, completion",
 			"github.com/spf13/pflag": "flags",
@@ -138,8 +140,9 @@ var rooms = map[string]room{
 	"cmd/longstopd": {floor: 5, ours: edges{
 		".": words, "internal/gateway": "the actor", "internal/api": "its face", "internal/store/sqlite": "its store",
 		"internal/sshlink": "its ways to hosts", "internal/client": "where the socket is",
-		"internal/demo": "`longstop demo`: here, since longstop links no SSH library"},
-		third: edges{"golang.org/x/sys": xsys}},
+		"internal/demo":    "`longstop demo`: here, since longstop links no SSH library",
+		"internal/journal": "`longstop journal`: here, since longstop links no database"},
+		third: edges{"golang.org/x/sys": xsys, "golang.org/x/mod": "note: signs what is exported"}},
 	"cmd/longstop-runner": {floor: 5, ours: edges{".": words, "internal/runner": "the actor"}},
 
 	// Tests and measurements stand outside the floors.
@@ -161,6 +164,7 @@ var reach = map[string]edges{
 		"github.com/inconshreveable/mousetrap": "by way of cobra, on Windows alone",
 		"golang.org/x/sys":                     "terminals",
 		"golang.org/x/term":                    "terminals",
+		"golang.org/x/mod":                     "the journal's hashes and signed notes, by way of internal/journal",
 	},
 }
 

@@ -36,6 +36,7 @@ const (
 	CodeBadAnswer       Code = "bad_answer"        // a frame that could be taken for another one
 	CodeVersionMismatch Code = "version_mismatch"  //
 	CodeStopped         Code = "stopped"           // the gateway was asked to end; runs go on
+	CodeJournalChanged  Code = "journal_changed"   // the journal is not what was written, or not the one that was signed
 	CodeInternal        Code = "internal"          // our own fault
 )
 
@@ -76,6 +77,7 @@ var Codes = map[Code]CodeInfo{
 	CodeBadAnswer:       {502, ExitUnknown},
 	CodeVersionMismatch: {409, ExitOurs},
 	CodeStopped:         {503, ExitStillRunning},
+	CodeJournalChanged:  {409, ExitOurs},
 	CodeInternal:        {500, ExitOurs},
 }
 

@@ -118,6 +118,7 @@ var verbs = []struct {
 	{"retry", "work", (*app).retryVerb},
 	{"inspect", "work", (*app).inspectVerb},
 	{"activity", "work", (*app).activityVerb},
+	{"journal", "work", (*app).journalVerb},
 	{"host", "hosts", (*app).hostVerb},
 	{"runner", "hosts", (*app).runnerVerb},
 	{"token", "about", (*app).tokenVerb},
@@ -201,7 +202,7 @@ func nearestFlag(c *cobra.Command, name string) (near string) {
 
 // alsoCalled are names that other programs have for a verb.
 var alsoCalled = map[string][]string{
-	"activity": {"audit", "history", "journal"},
+	"activity": {"audit", "history"},
 	"cancel":   {"abort", "kill", "stop", "terminate"},
 	"host":     {"enrol", "enroll"},
 	"logs":     {"output", "tail"},

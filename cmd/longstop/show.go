@@ -455,7 +455,8 @@ func retryWords(r *longstop.Retry) string {
 	return "no: " + plain(r.Because)
 }
 
-// bodyText is a JSON body on one harmless line.
+// bodyText is a JSON body on one harmless line. What an entry changed in the action is left out, but for what
+// was asked for: the rest says it in words, and longstop journal show prints all of it.
 func bodyText(body any) string {
 	if body == nil {
 		return ""
@@ -464,6 +465,23 @@ func bodyText(body any) string {
 	if err != nil {
 		return ""
 	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(text, &members) != nil || members["patch"] == nil {
+		return plain(string(text))
+	}
+	var changed struct {
+		Action struct {
+			Request json.RawMessage `json:"request"`
+			Key     json.RawMessage `json:"idempotency_key"`
+		} `json:"action"`
+	}
+	if json.Unmarshal(members["patch"], &changed) == nil && changed.Action.Key != nil {
+		members["request"], members["idempotency_key"] = changed.Action.Request, changed.Action.Key
+	}
+	if delete(members, "patch"); len(members) == 0 {
+		return ""
+	}
+	text, _ = json.Marshal(members) // of what was JSON
 	return plain(string(text))
 }
 

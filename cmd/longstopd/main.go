@@ -29,6 +29,9 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "demo" { // what `longstop demo` becomes
 		os.Exit(demo.Main(os.Args[2:]))
 	}
+	if len(os.Args) == 2 && os.Args[1] == "journal" { // what `longstop journal` starts
+		os.Exit(journalMain())
+	}
 	version := flag.Bool("version", false, "print the version and end")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), `longstopd is Longstop's gateway. longstop starts it when it needs one; started by hand it stays in the

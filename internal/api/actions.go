@@ -188,6 +188,24 @@ func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, list)
 }
 
+// checkpoint signs the journal's head, or keeps a checkpoint that a witness has signed too.
+func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) error {
+	var req longstop.CosignedRequest
+	if err := firstOf(queryOf(r).check(), func() error { return readJSON(w, r, &req) }); err != nil {
+		return err
+	}
+	made, err := longstop.Checkpoint{}, error(nil)
+	if req.Cosigned != "" {
+		made, err = s.gateway.KeepCosigned(r.Context(), []byte(req.Cosigned))
+	} else {
+		made, err = s.gateway.Checkpoint(r.Context())
+	}
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, made)
+}
+
 // output sends raw bytes of one stream, from an offset: what there is now, or all to come. The
 // first answer of the host decides between bytes and a problem; a failure after it cuts the
 // connection, so that nobody takes a part for the whole.

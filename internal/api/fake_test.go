@@ -288,6 +288,14 @@ func (f *fake) Journal(context.Context, gateway.JournalFilter) ([]longstop.Journ
 	return nil, nil
 }
 
+func (f *fake) Checkpoint(context.Context) (longstop.Checkpoint, error) {
+	return longstop.Checkpoint{Size: 7}, nil
+}
+
+func (f *fake) KeepCosigned(_ context.Context, signed []byte) (longstop.Checkpoint, error) {
+	return longstop.Checkpoint{Size: 7, Note: string(signed)}, nil
+}
+
 func (f *fake) Raw(context.Context, string) ([]gateway.RawAnswer, error) {
 	return []gateway.RawAnswer{{Kind: "submit_answer", Bytes: []byte("\xff\x00")}}, nil
 }

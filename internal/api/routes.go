@@ -52,6 +52,7 @@ var routes = []route{
 	{pattern: "POST /api/v1/actions/{id}/reconcile", open: all, answer: (*Server).reconcile},
 	{pattern: "POST /api/v1/actions/{id}/waits", open: all, answer: (*Server).giveUp},
 	{pattern: "GET /api/v1/journal", open: all, answer: (*Server).journal},
+	{pattern: "POST /api/v1/journal/checkpoints", open: people, answer: (*Server).checkpoint},
 
 	{pattern: "GET /api/v1/approvals", open: all, answer: (*Server).approvals},
 	{pattern: "POST /api/v1/actions/{id}/approve", open: people, answer: (*Server).approve},

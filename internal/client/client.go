@@ -336,6 +336,12 @@ func (c *Client) Reconcile(ctx context.Context, id string, note func(string)) (a
 	return a, err
 }
 
+// Checkpoint signs the journal's head, or, where one is given, keeps a checkpoint that a witness signed too.
+func (c *Client) Checkpoint(ctx context.Context, cosigned string) (made longstop.Checkpoint, err error) {
+	err = c.call(ctx, "POST", v1+"/journal/checkpoints", nil, longstop.CosignedRequest{Cosigned: cosigned}, &made)
+	return made, err
+}
+
 // JournalFilter chooses journal entries.
 type JournalFilter struct {
 	Action string // all of one action's; empty: of the whole journal

@@ -42,7 +42,8 @@ type Config struct {
 	Idle      time.Duration // how long an unused channel is kept; default 10 min
 	Retention Retention
 	// Policy answers requests, with its own digest; nil: everything is let through.
-	Policy func(policy.Question) (policy.Verdict, string)
+	Policy    func(policy.Question) (policy.Verdict, string)
+	Witnesses []string // keys of witnesses whose cosignatures of the journal's checkpoints are kept
 }
 
 // Told is what a call reports while it goes on, and how. Either function may be nil; neither may block.
@@ -58,6 +59,7 @@ type Gateway struct {
 	startedAt longstop.Time
 	salt      []byte // of this store, for what must be comparable and not readable
 	by        string // "gateway@NAME"
+	signing   signing
 	watchers  watchers
 	dials     chan struct{} // bounds connections being made
 	proofs    proofs
@@ -115,17 +117,21 @@ func (g *Gateway) begin() error {
 	if g.salt, err = storeSalt(g.cfg.Home); err != nil {
 		return err
 	}
+	if g.signing, err = newSigning(g.cfg.Home, g.cfg.Name, g.cfg.Witnesses); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(g.stdinFolder(), 0o700); err != nil {
 		return fmt.Errorf("make the folder for standard input: %w", err)
 	}
 	err = g.store.Update(g.ctx, func(tx *sqlite.Tx) error {
 		_, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.GatewayStarted, By: g.by, Body: body(map[string]any{
-			"version": longstop.Version, "pid": os.Getpid()})})
+			"version": longstop.Version, "pid": os.Getpid(), "journal_key": g.signing.key})})
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("journal the start: %w", err)
 	}
+	g.goes(g.checkpointHourly)
 	return g.loadHosts()
 }
 
@@ -151,6 +157,9 @@ func (g *Gateway) Close(ctx context.Context) error {
 		_, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.GatewayStopped, By: g.by})
 		return err
 	})
+	if err == nil {
+		_, err = g.Checkpoint(ctx)
+	}
 	if errors.Is(err, sqlite.ErrClosed) {
 		return nil
 	}

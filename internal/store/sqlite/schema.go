@@ -92,6 +92,11 @@ var useFdatasync = sync.OnceValue(func() error {
 })
 
 func openPool(path string, connections int, pragmas ...string) (*sql.DB, error) {
+	return openPoolAs("rwc", path, connections, pragmas...)
+}
+
+// openPoolAs opens a pool in a mode of SQLite's: "ro", "rw" or "rwc".
+func openPoolAs(mode, path string, connections int, pragmas ...string) (*sql.DB, error) {
 	if err := useFdatasync(); err != nil && !errors.Is(err, sqlite.ErrFdatasyncUnavailable) {
 		return nil, err
 	}
@@ -99,9 +104,11 @@ func openPool(path string, connections int, pragmas ...string) (*sql.DB, error) 
 	if err != nil {
 		return nil, err
 	}
-	pragmas = append([]string{"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)",
-		"temp_store(MEMORY)"}, pragmas...)
-	dsn := url.URL{Scheme: "file", Path: absolute, RawQuery: url.Values{"_pragma": pragmas}.Encode()}
+	pragmas = append([]string{"busy_timeout(10000)", "synchronous(FULL)", "foreign_keys(1)", "temp_store(MEMORY)"}, pragmas...)
+	if mode != "ro" {
+		pragmas = append(pragmas, "journal_mode(WAL)")
+	}
+	dsn := url.URL{Scheme: "file", Path: absolute, RawQuery: url.Values{"_pragma": pragmas, "mode": {mode}}.Encode()}
 	db, err := sql.Open("sqlite", dsn.String())
 	if err != nil {
 		return nil, err

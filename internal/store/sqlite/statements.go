@@ -28,6 +28,8 @@ type statements struct {
 	addToken, revokeToken      *sql.Stmt
 
 	putApprover, deleteApprover *sql.Stmt
+
+	keepCheckpoint, dropCheckpoints *sql.Stmt
 }
 
 func (s *statements) all() map[**sql.Stmt]string {
@@ -61,7 +63,11 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.isEnrolled: `SELECT EXISTS (SELECT 1 FROM hosts WHERE name = ?)`,
 		&s.keep: `INSERT INTO kept (run_id, action_id, state_id, since, unread)
 			SELECT ?1, ?2, json ->> '$.state_id', ?3, ?4 FROM hosts WHERE name = ?5 ON CONFLICT DO NOTHING`,
-		&s.unkeep:    `DELETE FROM kept WHERE run_id = ?`,
+		&s.unkeep: `DELETE FROM kept WHERE run_id = ?`,
+		&s.keepCheckpoint: `INSERT INTO checkpoints (size, at, cosigned, note) VALUES (?, ?, ?, ?)
+			ON CONFLICT (size) DO UPDATE SET at = excluded.at, cosigned = excluded.cosigned, note = excluded.note WHERE excluded.cosigned >= cosigned`,
+		&s.dropCheckpoints: `DELETE FROM checkpoints WHERE cosigned = 0 AND size NOT IN (
+			SELECT size FROM checkpoints WHERE cosigned = 0 ORDER BY size DESC LIMIT ?)`,
 		&s.collected: `UPDATE kept SET collected_at = ?2 WHERE run_id = ?1`,
 		&s.putPolicy: `INSERT INTO policy (one, entry, digest, text) VALUES (1, ?1, ?2, ?3)
 			ON CONFLICT (one) DO UPDATE SET entry = ?1, digest = ?2, text = ?3`,

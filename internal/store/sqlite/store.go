@@ -11,6 +11,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -40,6 +41,25 @@ var ErrStale = errors.New("the action was changed meanwhile")
 
 // ErrClosed says that the store was closed.
 var ErrClosed = errors.New("the store is closed")
+
+// OpenToRead opens a database that is there, as it is, to look at and to verify. Whoever writes it may go on.
+// What writes fails.
+func OpenToRead(path string) (*Store, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, &longstop.Error{Code: longstop.CodeNotFound, Message: "there is no journal at " + path, Err: err,
+			Hint: "set LONGSTOP_HOME to a gateway's folder"}
+	}
+	reads, err := openPoolAs("ro", path, readConnections, "query_only(1)")
+	if err != nil {
+		return nil, openError(path, err)
+	}
+	s := &Store{path: path, reads: reads, refuse: errors.New("the database was opened to be read")}
+	if _, err := schemaVersion(context.Background(), reads); err != nil {
+		s.closePools()
+		return nil, openError(path, err)
+	}
+	return s, nil
+}
 
 // Open opens the database at path, or makes it: the file 0600, its folder 0700. A database of a
 // newer schema is refused with longstop.CodeVersionMismatch, and a file or folder that others may
