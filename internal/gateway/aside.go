@@ -11,8 +11,7 @@ import (
 	"github.com/longstop/longstop/internal/wire"
 )
 
-// sessionWithin is how long a session on the present connection may take to open before a second
-// connection is made for it.
+// sessionWithin is how long a session may take to open before another connection is tried.
 const sessionWithin = 3 * time.Second
 
 // aside is one verb on a channel of its own: opened, not asked yet.
@@ -21,78 +20,20 @@ type aside struct {
 	host    *host
 	session sshlink.Channel
 	facts   sshlink.Facts
+	release func() // gives back the place on its connection
 	verb    wire.Verb
-	second  sshlink.Link // made for this channel alone, or nil
 	noise   []byte
 	hidden  []string // what of the request nothing that is kept may show
 }
 
-// openAside starts a verb in a session of its own: on the present connection while the server
-// allows one, else on a second connection (MaxSessions counts per connection). Nothing was asked
-// when it returns an error.
+// openAside starts a verb in a session of its own. A cancel has the sessions that are kept for it. Nothing was
+// asked when it returns an error.
 func (h *host) openAside(ctx context.Context, verb wire.Verb) (*aside, error) {
 	a := &aside{id: longstop.NewChannelID(h.g.cfg.Clock.Now()), host: h, verb: verb}
-	command := wire.Command(h.runner(), verb)
-	if link := h.roomyLink(); link != nil {
-		opening, cancel := context.WithTimeout(ctx, sessionWithin)
-		session, err := link.Exec(opening, command)
-		cancel()
-		if err == nil {
-			a.session, a.facts = session, link.Facts()
-			return a, nil
-		}
-		if longstop.CodeOf(err) == longstop.CodeSessionRefused {
-			h.learnSessions(link.Sessions())
-		}
-		if ctx.Err() != nil {
-			return nil, err
-		}
-	}
-	link, err := h.dial(ctx, nil)
-	if err != nil {
+	if err := a.openSession(ctx, wire.Command(h.runner(), verb), verb == wire.VerbCancel); err != nil {
 		return nil, err
 	}
-	opening, cancel := context.WithTimeout(ctx, openWithin)
-	defer cancel()
-	session, err := link.Exec(opening, command)
-	if err != nil {
-		h.g.goes(func() { link.Close() })
-		return nil, err
-	}
-	a.session, a.facts, a.second = session, link.Facts(), link
 	return a, nil
-}
-
-// roomyLink returns the present connection, if it lives and has room for another session as far as
-// is known: a refused session is learnt from, never provoked again.
-func (h *host) roomyLink() sshlink.Link {
-	h.mu.Lock()
-	link, most := h.link, h.row.MaxSessions
-	h.mu.Unlock()
-	if link == nil {
-		return nil
-	}
-	select {
-	case <-link.Done():
-		return nil
-	default:
-	}
-	if most > 0 && link.Sessions() >= most {
-		return nil
-	}
-	return link
-}
-
-func (h *host) learnSessions(open int) {
-	h.mu.Lock()
-	learnt := open > 0 && (h.row.MaxSessions == 0 || open < h.row.MaxSessions)
-	if learnt {
-		h.row.MaxSessions = open
-	}
-	h.mu.Unlock()
-	if learnt {
-		h.store(nil)
-	}
 }
 
 // ask sends the one request and reads the one answer. Its error is *unanswered.
@@ -162,10 +103,8 @@ func (a *aside) exit(within time.Duration) (sshlink.Exit, bool) {
 	}
 }
 
-// close gives the channel up, and the connection that was made for it.
+// close gives the channel up, and its place.
 func (a *aside) close() {
 	a.session.Close()
-	if a.second != nil {
-		a.host.g.goes(func() { a.second.Close() })
-	}
+	a.release()
 }

@@ -109,7 +109,7 @@ func cancelStuck(a *longstop.Action) bool {
 		a.Workload.State == longstop.WorkloadCancelling && len(a.Workload.Survivors) > 0
 }
 
-// halt asks the host to stop a run, on a channel of its own, and notes what it answers.
+// halt asks the host to stop a run, and notes what it answers.
 func (h *host) halt(id longstop.ActionID) {
 	a, begun := h.beginHalt(id)
 	if !begun {
@@ -117,20 +117,37 @@ func (h *host) halt(id longstop.ActionID) {
 	}
 	defer h.endHalt(id)
 	secret := h.secret(id) // now: once a push has told of the end, it is let go
-	grace := seconds(a.Request.GraceS)
-	within := min(grace+stopWithin, haltLongest)
-	side, err := h.openAside(h.ctx, wire.VerbCancel)
-	if err != nil {
-		h.unconfirmed(id, &unanswered{Err: err})
-		return
-	}
-	defer side.close()
-	got, err := side.ask(h.ctx, wire.CancelRequest{RunID: a.RunID, GraceMS: -1, WaitMS: within.Milliseconds()}, within+answerWithin)
+	within := min(seconds(a.Request.GraceS)+stopWithin, haltLongest)
+	over, got, err := h.askHalt(wire.CancelRequest{RunID: a.RunID, GraceMS: -1, WaitMS: within.Milliseconds()}, within+answerWithin)
 	if err != nil {
 		h.unconfirmed(id, err)
 		return
 	}
-	h.cancelAnswered(id, secret, side, got)
+	h.cancelAnswered(id, secret, over, got)
+}
+
+// wayWithin is how long a cancel tries for a channel of its own while there is the serve channel.
+const wayWithin = 3 * time.Second
+
+// askHalt asks on a channel of its own, and where none is to be had over the serve channel: there is
+// always a way through.
+func (h *host) askHalt(req wire.CancelRequest, within time.Duration) (longstop.ChannelID, reply, error) {
+	ctx, cancel := h.ctx, context.CancelFunc(func() {})
+	if h.current() != nil {
+		ctx, cancel = context.WithTimeout(h.ctx, wayWithin)
+	}
+	side, err := h.openAside(ctx, wire.VerbCancel)
+	cancel()
+	if err == nil {
+		defer side.close()
+		got, err := side.ask(h.ctx, req, within)
+		return side.id, got, err
+	}
+	if ch := h.current(); ch != nil {
+		got, err := ch.ask(h.ctx, wire.VerbCancel, req, within)
+		return ch.id, got, err
+	}
+	return "", reply{}, &unanswered{Err: err}
 }
 
 // beginHalt keeps two cancels of one run from being asked at once.
@@ -197,7 +214,7 @@ func unconfirm(d *draft, by string, cause error, sent bool, raws ...sqlite.Raw) 
 
 // cancelAnswered notes the host's answer: the record that ended the run, what still lives, or why
 // nothing was signalled.
-func (h *host) cancelAnswered(id longstop.ActionID, secret []byte, side *aside, got reply) {
+func (h *host) cancelAnswered(id longstop.ActionID, secret []byte, over longstop.ChannelID, got reply) {
 	raw := sqlite.Raw{Kind: "cancel_answer", Bytes: got.raw}
 	var answer wire.CancelAnswer
 	if err := got.read(&answer); err != nil {
@@ -242,7 +259,7 @@ func (h *host) cancelAnswered(id longstop.ActionID, secret []byte, side *aside, 
 			kind = journal.CancelDelivered
 		}
 		d.note(kind, h.g.by, map[string]any{"cancel": d.Cancel.State, "refused": answer.Refused,
-			"survivors": len(answer.Survivors), "channel": side.id}, raw)
+			"survivors": len(answer.Survivors), "channel": over}, raw)
 		return nil
 	})
 }

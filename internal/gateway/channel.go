@@ -104,7 +104,7 @@ func openChannel(ctx context.Context, host string, at time.Time, link sshlink.Li
 	begun := time.Now()
 	opening, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
-	session, err := link.Exec(opening, command)
+	session, err := link.ExecKept(opening, command)
 	if err != nil {
 		return nil, &unanswered{Err: fmt.Errorf("open a serve channel on %s: %w", host, err)}
 	}

@@ -27,7 +27,7 @@ func (g *Gateway) Enrol(ctx context.Context, req longstop.EnrolRequest, note fun
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(g.ctx, cancel)()
-	target := sshlink.Target{Name: req.Name, SSHConfig: req.SSHConfig}
+	target := sshlink.Target{Name: req.Name, SSHConfig: req.SSHConfig, Limit: sshlink.NewLimit(0)}
 	link, err := g.dial(ctx, target, req.Transport, note)
 	if err != nil {
 		return longstop.Host{}, g.refusedHost(target, err)
@@ -38,7 +38,7 @@ func (g *Gateway) Enrol(ctx context.Context, req longstop.EnrolRequest, note fun
 		return longstop.Host{}, g.refusedHost(target, err)
 	}
 	row.Hello.Notes = append(row.Hello.Notes, g.overrides(ctx, target, req.Transport)...)
-	h, err := g.enrolled(ctx, row, link)
+	h, err := g.enrolled(ctx, row, link, target.Limit)
 	if err != nil {
 		link.Close()
 		return longstop.Host{}, err
@@ -150,8 +150,8 @@ func (g *Gateway) refusedHost(to sshlink.Target, cause error) error {
 }
 
 // enrolled keeps the host and takes it up. One that has unresolved actions keeps its identity:
-// they can be asked about nowhere else.
-func (g *Gateway) enrolled(ctx context.Context, row longstop.Host, link sshlink.Link) (*host, error) {
+// they can be asked about nowhere else. What was known of the server's limits is learnt anew.
+func (g *Gateway) enrolled(ctx context.Context, row longstop.Host, link sshlink.Link, limit *sshlink.Limit) (*host, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	kept := sqlite.Host{Host: row}
@@ -160,7 +160,6 @@ func (g *Gateway) enrolled(ctx context.Context, row longstop.Host, link sshlink.
 			if old.Unresolved > 0 && addressOf(old.Host) != addressOf(row) {
 				return otherHost(old, row)
 			}
-			kept.MaxSessions = old.MaxSessions
 		}
 		_, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.HostEnrolled, Host: row.Name, By: g.by, Body: body(map[string]any{
 			"machine_id": row.MachineID, "uid": row.UID, "state_id": row.StateID, "state_dir": row.StateDir,
@@ -179,12 +178,12 @@ func (g *Gateway) enrolled(ctx context.Context, row longstop.Host, link sshlink.
 	h := g.hosts[row.Name]
 	if h == nil {
 		h = newHost(g, kept)
-		h.link = link
+		h.link, h.limit = link, limit
 		g.hosts[row.Name] = h
 		g.goes(h.mind)
 		return h, nil
 	}
-	h.enrolAnew(kept, link)
+	h.enrolAnew(kept, link, limit)
 	return h, nil
 }
 
@@ -213,10 +212,10 @@ func unresolved(n int) string {
 const underAnotherName = "longstop ps shows them; if what they ran on is gone for good, give the host a second name in ~/.ssh/config and enrol it under that"
 
 // enrolAnew replaces what is known of the host and the way to it.
-func (h *host) enrolAnew(row sqlite.Host, link sshlink.Link) {
+func (h *host) enrolAnew(row sqlite.Host, link sshlink.Link, limit *sshlink.Limit) {
 	h.mu.Lock()
 	old, ch := h.link, h.channel
-	h.row, h.link, h.channel = row, link, nil
+	h.row, h.link, h.limit, h.channel = row, link, limit, nil
 	h.mu.Unlock()
 	if ch != nil {
 		ch.fail(&longstop.Error{Code: longstop.CodeUnreachable, Message: h.name + " was enrolled anew"})
@@ -224,6 +223,7 @@ func (h *host) enrolAnew(row sqlite.Host, link sshlink.Link) {
 	if old != nil {
 		h.g.goes(func() { old.Close() })
 	}
+	h.g.goes(h.spares.closeAll)
 	h.nudge()
 }
 

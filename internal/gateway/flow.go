@@ -28,9 +28,9 @@ func (g *Gateway) Flow(ctx context.Context, id, stream string, offset int64, tak
 	if err != nil {
 		return reached, err
 	}
-	link := h.roomyLink()
+	link := h.present()
 	if link == nil {
-		return reached, &longstop.Error{Code: longstop.CodeSessionRefused, Message: h.name + " has no room for another session"}
+		return reached, &longstop.Error{Code: longstop.CodeSessionRefused, Message: h.name + " has no connection for another session now"}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -38,11 +38,10 @@ func (g *Gateway) Flow(ctx context.Context, id, stream string, offset int64, tak
 	session, err := link.Stream(opening, wire.Command(h.runner(), wire.VerbOutput))
 	opened()
 	if err != nil {
-		if longstop.CodeOf(err) == longstop.CodeSessionRefused {
-			h.learnSessions(link.Sessions())
-		}
+		h.learnSessions(err)
 		return reached, err
 	}
+	defer h.spares.tell()
 	defer session.Close()
 	f := &flow{host: h, link: link, session: session, ledger: wire.NewLedger(), nonce: wire.NewNonce(), stream: stream, reached: reached}
 	defer context.AfterFunc(ctx, func() { session.Close() })()

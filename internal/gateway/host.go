@@ -46,6 +46,9 @@ type host struct {
 	alien   map[longstop.RunID]bool // unclaimed runs that were journalled
 	chores  chores
 
+	limit  *sshlink.Limit // of the server's sessions, as far as it is known
+	spares spares
+
 	outputMost atomic.Int64 // bytes of output to ask for at once; 0: maxOutput
 }
 
@@ -67,7 +70,7 @@ type run struct {
 }
 
 func newHost(g *Gateway, row sqlite.Host) *host {
-	h := &host{g: g, name: row.Name, row: row, wake: make(chan struct{}, 1), leased: make(chan struct{}, 1),
+	h := &host{g: g, name: row.Name, row: row, limit: sshlink.NewLimit(row.MaxSessions), wake: make(chan struct{}, 1), leased: make(chan struct{}, 1),
 		runs: map[longstop.ActionID]*run{}, byRun: map[longstop.RunID]*run{}, alien: map[longstop.RunID]bool{},
 		chores: chores{collect: true}} // an earlier gateway may have left some
 	if seen := row.Seen; seen != nil {
@@ -142,6 +145,7 @@ func (h *host) hangUp() {
 	if link != nil {
 		link.Close()
 	}
+	h.spares.closeAll()
 }
 
 // errClosing is what becomes of a way to a host, errStopped of a caller who waits, when the gateway

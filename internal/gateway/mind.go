@@ -121,7 +121,7 @@ func (h *host) attend(ch *channel) {
 		timer.Stop()
 	}
 	if h.ctx.Err() == nil && !ch.live() {
-		h.drop(ch.link)
+		h.leave(ch.link)
 	}
 }
 

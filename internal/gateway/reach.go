@@ -97,7 +97,7 @@ func (h *host) current() *channel {
 	if silent := ch.silence(); silent > 2*h.g.cfg.Heartbeat {
 		ch.fail(&longstop.Error{Code: longstop.CodeUnreachable,
 			Message: fmt.Sprintf("%s has sent nothing for %v", h.name, silent.Round(time.Second))})
-		h.drop(ch.link)
+		h.leave(ch.link)
 		return nil
 	}
 	return ch
@@ -172,7 +172,7 @@ func (h *host) establish(ctx context.Context, note func(string)) (*channel, erro
 	}
 	ch, err := h.serve(ctx, link)
 	if err != nil && !fresh && !isAbsent(err) {
-		h.drop(link) // it was older than this attempt: perhaps only it is broken
+		h.leave(link) // it was older than this attempt: perhaps only it is broken
 		if link, _, err = h.dialled(ctx, note); err != nil {
 			return nil, err
 		}
@@ -229,7 +229,7 @@ func (h *host) dialled(ctx context.Context, note func(string)) (link sshlink.Lin
 // dial makes a connection of its own.
 func (h *host) dial(ctx context.Context, note func(string)) (sshlink.Link, error) {
 	h.mu.Lock()
-	target, transport := sshlink.Target{Name: h.row.Name, SSHConfig: h.row.SSHConfig}, h.row.Transport
+	target, transport := sshlink.Target{Name: h.row.Name, SSHConfig: h.row.SSHConfig, Limit: h.limit}, h.row.Transport
 	h.mu.Unlock()
 	return h.g.dial(ctx, target, transport, note)
 }
@@ -273,6 +273,30 @@ func (h *host) drop(link sshlink.Link) {
 	}
 	h.mu.Unlock()
 	h.g.goes(func() { link.Close() })
+}
+
+// leave gives a link up that others may still use: it is closed once they have gone. One that is broken
+// is found to be by its own keepalive, and then they are told.
+func (h *host) leave(link sshlink.Link) {
+	h.mu.Lock()
+	if h.link == link {
+		h.link = nil
+	}
+	h.mu.Unlock()
+	h.g.goes(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		defer link.Close()
+		for link.Sessions() > 0 {
+			select {
+			case <-tick.C:
+			case <-link.Done():
+				return
+			case <-h.ctx.Done():
+				return
+			}
+		}
+	})
 }
 
 // serve opens the serve channel with the wanted runner.

@@ -118,7 +118,14 @@ type tappedLink struct {
 }
 
 func (l *tappedLink) Exec(ctx context.Context, command string) (sshlink.Channel, error) {
-	ch, err := l.Link.Exec(ctx, command)
+	return l.tapped(l.Link.Exec(ctx, command))
+}
+
+func (l *tappedLink) ExecKept(ctx context.Context, command string) (sshlink.Channel, error) {
+	return l.tapped(l.Link.ExecKept(ctx, command))
+}
+
+func (l *tappedLink) tapped(ch sshlink.Channel, err error) (sshlink.Channel, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func runners(b *testing.B) map[string]runner {
 		return session.Run(command)
 	}}
 	for name, dialer := range transports {
-		l, err := dialer(b).Dial(b.Context(), Target{s.Alias, s.SSHConfig})
+		l, err := dialer(b).Dial(b.Context(), target(s))
 		if err != nil {
 			b.Fatal(err)
 		}

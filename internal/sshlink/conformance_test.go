@@ -187,17 +187,25 @@ func TestStdinEnd(t *testing.T) {
 	})
 }
 
-// TestEight: eight sessions at once, each with its own bytes; a ninth is refused without asking
-// the server, and a place that is free again is used.
+// TestEight: eight sessions at once, each with its own bytes, the last of them kept for what must get through;
+// a ninth is refused without asking the server, and a place that is free again is used.
 func TestEight(t *testing.T) {
 	eachServer(t, sshtest.Options{}, func(t *testing.T, d Dialer, s *sshtest.Server) {
 		l := dial(t, d, s)
 		var open []Channel
-		for range 8 {
+		for range 7 {
 			open = append(open, start(t, l, "cat"))
 		}
 		_, err := l.Exec(t.Context(), "true")
+		wantCode(t, err, longstop.CodeSessionRefused, "7 sessions")
+		kept, err := l.ExecKept(t.Context(), "cat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer kept.Close()
+		_, err = l.ExecKept(t.Context(), "true")
 		wantCode(t, err, longstop.CodeSessionRefused, "8 sessions")
+		open = append(open, kept)
 		var all sync.WaitGroup
 		for i, ch := range open {
 			all.Go(func() {
@@ -220,36 +228,80 @@ func TestEight(t *testing.T) {
 	})
 }
 
-// TestRefusedSession: the server's own limit is a refusal of one session, not the end of the
-// others; it is learnt, so that it is met once (C101).
-func TestRefusedSession(t *testing.T) {
-	eachServer(t, sshtest.Options{MaxSessions: 1}, func(t *testing.T, d Dialer, s *sshtest.Server) {
-		l := dial(t, d, s)
-		first := start(t, l, "cat")
-		_, err := l.Exec(t.Context(), "true")
-		wantCode(t, err, longstop.CodeSessionRefused, "MaxSessions")
-		_, err = l.Exec(t.Context(), "true")
-		wantCode(t, err, longstop.CodeSessionRefused, "in use")
-		io.WriteString(first.Stdin(), "still here")
-		first.Stdin().Close()
-		if data, err := io.ReadAll(first.Stdout()); string(data) != "still here" || err != nil {
-			t.Errorf("the first session gave %q, %v", data, err)
-		}
-		sshtest.Eventually(t, "the first session is over", func() bool { return l.Sessions() == 0 })
-		if r, err := Run(t.Context(), l, "exit 3", nil, 1); err != nil || r.Exit.Status != 3 {
-			t.Errorf("the next session: %+v, %v", r.Exit, err)
-		}
-		within(t, 3*time.Second, "closing", func() { l.Close() })
-	})
+// TestC101RefusedSession: the server's own limit is a refusal of one session, not the end of the
+// others; whoever asked at the same moment, it is met once, and never again by a connection that shares what
+// is known.
+func TestC101RefusedSession(t *testing.T) {
+	for _, allows := range []int{1, 2, 5} {
+		t.Run(fmt.Sprint(allows), func(t *testing.T) {
+			eachServer(t, sshtest.Options{MaxSessions: allows}, func(t *testing.T, d Dialer, s *sshtest.Server) {
+				to := target(s)
+				to.Limit = NewLimit(0)
+				l, err := d.Dial(t.Context(), to)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				open := manyAtOnce(t, l, allows)
+				for i, ch := range open {
+					fmt.Fprintf(ch.Stdin(), "still here %d", i)
+					ch.Stdin().Close()
+					if data, err := io.ReadAll(ch.Stdout()); string(data) != fmt.Sprintf("still here %d", i) || err != nil {
+						t.Errorf("session %d gave %q, %v", i, data, err)
+					}
+				}
+				sshtest.Eventually(t, "the sessions are over", func() bool { return l.Sessions() == 0 })
+				if r, err := Run(t.Context(), l, "exit 3", nil, 1); err != nil || r.Exit.Status != 3 {
+					t.Errorf("the next session: %+v, %v", r.Exit, err)
+				}
+				within(t, 3*time.Second, "closing", func() { l.Close() })
+
+				again, err := d.Dial(t.Context(), to)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer again.Close()
+				manyAtOnce(t, again, allows)
+				if n := strings.Count(s.Log(), "no more sessions"); n > 1 {
+					t.Errorf("the server's limit was met %d times:\n%s", n, s.Log())
+				}
+			})
+		})
+	}
 }
 
-// TestChurn: eight at a time, one after the other, on a server that allows ten: no caller meets a
+// manyAtOnce asks for twelve sessions at once, and wants as many as the server allows.
+func manyAtOnce(t *testing.T, l Link, allows int) (open []Channel) {
+	t.Helper()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for range 12 {
+		all.Go(func() {
+			ch, err := l.ExecKept(t.Context(), "cat")
+			if err != nil {
+				wantCode(t, err, longstop.CodeSessionRefused)
+				return
+			}
+			t.Cleanup(func() { ch.Close() })
+			mu.Lock()
+			defer mu.Unlock()
+			open = append(open, ch)
+		})
+	}
+	all.Wait()
+	if len(open) != allows {
+		t.Errorf("%d sessions of %d", len(open), allows)
+	}
+	return open
+}
+
+// TestChurn: seven at a time, one after the other, on a server that allows ten: no caller meets a
 // refusal, though sshd counts a session a little longer than its client does.
 func TestChurn(t *testing.T) {
 	eachServer(t, sshtest.Options{}, func(t *testing.T, d Dialer, s *sshtest.Server) {
 		l := dial(t, d, s)
 		var all sync.WaitGroup
-		for range 8 {
+		for range 7 {
 			all.Go(func() {
 				for i := range 20 {
 					r, err := Run(t.Context(), l, fmt.Sprintf("exit %d", i), nil, 1)

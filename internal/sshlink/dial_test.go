@@ -154,7 +154,7 @@ func TestUnreachable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			refused(t, d, Target{s.Alias, config}, longstop.CodeUnreachable, "onnection refused", "127.0.0.1")
+			refused(t, d, Target{Name: s.Alias, SSHConfig: config}, longstop.CodeUnreachable, "onnection refused", "127.0.0.1")
 		})
 		t.Run("no such name", func(t *testing.T) {
 			refused(t, d, configure(t, s, "HostName no-such-host.invalid"), longstop.CodeUnreachable, "no-such-host.invalid")
@@ -162,12 +162,12 @@ func TestUnreachable(t *testing.T) {
 		t.Run("hangs up", func(t *testing.T) {
 			addr := listen(t, func(c net.Conn) { c.Close() })
 			config, _ := s.Via(addr)
-			refused(t, d, Target{s.Alias, config}, longstop.CodeUnreachable, "closed the connection before")
+			refused(t, d, Target{Name: s.Alias, SSHConfig: config}, longstop.CodeUnreachable, "closed the connection before")
 		})
 		t.Run("speaks something else", func(t *testing.T) {
 			addr := listen(t, func(c net.Conn) { c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")); c.Close() })
 			config, _ := s.Via(addr)
-			refused(t, d, Target{s.Alias, config}, longstop.CodeUnreachable)
+			refused(t, d, Target{Name: s.Alias, SSHConfig: config}, longstop.CodeUnreachable)
 		})
 	})
 }
@@ -194,7 +194,7 @@ func TestBlackHole(t *testing.T) {
 		} {
 			ctx, cancel := giveUp()
 			within(t, 3*time.Second, name, func() {
-				_, err := d.Dial(ctx, Target{s.Alias, config})
+				_, err := d.Dial(ctx, Target{Name: s.Alias, SSHConfig: config})
 				e := wantCode(t, err, longstop.CodeUnreachable)
 				if name == "deadline" && !strings.Contains(e.Message, "no SSH banner") {
 					t.Errorf("%s", e.Message)
@@ -283,7 +283,7 @@ func TestConfigTrouble(t *testing.T) {
 			_, err := d.Dial(t.Context(), Target{Name: name})
 			wantCode(t, err, longstop.CodeUsage)
 		}
-		_, err := d.Dial(t.Context(), Target{s.Alias, "/nonexistent/config"})
+		_, err := d.Dial(t.Context(), Target{Name: s.Alias, SSHConfig: "/nonexistent/config"})
 		wantCode(t, err, longstop.CodeUsage, "/nonexistent/config")
 		if e, ok := d.(*Embedded); !ok || !e.NoSSH {
 			refused(t, d, configure(t, s, "NoSuchOption yes"), longstop.CodeUsage, "nosuchoption")

@@ -22,6 +22,7 @@ import (
 // connection in common is packed a second time by the master and unpacked here.
 type direct struct {
 	link    *link
+	place   *place
 	control *control
 	ends    [3]*os.File // ours of its standard input, output and error
 
@@ -33,13 +34,15 @@ type direct struct {
 
 // direct opens such a session. Its errors are those of exec.
 func (l *link) direct(ctx context.Context, m *master, command string) (Channel, error) {
-	if err := l.enter(ctx); err != nil {
+	place, err := l.enter(ctx, false)
+	if err != nil {
 		return nil, err
 	}
-	d := &direct{link: l, known: make(chan struct{}), closed: make(chan struct{})}
+	d := &direct{link: l, place: place, known: make(chan struct{}), closed: make(chan struct{})}
 	if err := d.open(ctx, m.socket, command); err != nil {
 		return nil, d.notOpened(err)
 	}
+	place.confirm()
 	go d.watch()
 	return d, nil
 }
@@ -87,9 +90,9 @@ func (d *direct) notOpened(err error) error {
 	l := d.link
 	var rejected *ssh.OpenChannelError
 	if errors.As(err, &rejected) {
-		return &refusal{rejected, l.places.refused()}
+		return &refusal{rejected, d.place.refused()}
 	}
-	l.places.cancel()
+	d.place.cancel()
 	if l.isLost() {
 		return l.lost(err)
 	}
@@ -118,7 +121,7 @@ func (d *direct) watch() {
 	case <-time.After(muxPatience): // a connection that ends takes a moment to be known to have
 		d.settle(Exit{State: longstop.SSHNoStatus})
 	}
-	d.link.places.leave()
+	d.place.leave()
 }
 
 // settle is watch's alone.
@@ -127,7 +130,7 @@ func (d *direct) settle(e Exit) {
 	case <-d.known:
 	default:
 		d.exit = e
-		d.link.places.end()
+		d.place.end()
 		close(d.known)
 	}
 }

@@ -57,7 +57,7 @@ func (d *Embedded) Dial(ctx context.Context, to Target) (Link, error) {
 }
 
 func (d *Embedded) join(l *login, t *tunnel) *link {
-	link := &link{name: l.to.Name, conn: l.conn, wire: l.wire, carrier: t, facts: l.facts(), places: newPlaces(d.MaxSessions),
+	link := &link{name: l.to.Name, conn: l.conn, wire: l.wire, carrier: t, facts: l.facts(), places: newPlaces(d.MaxSessions, l.to.Limit),
 		pulse: newPulse(d.AliveInterval, d.AliveCountMax, func() error {
 			_, _, err := l.conn.SendRequest("keepalive@openssh.com", true, nil)
 			return err // refused is an answer, too

@@ -110,7 +110,12 @@ func (l *link) Close() error {
 
 // Exec opens a session and starts command in it.
 func (l *link) Exec(ctx context.Context, command string) (Channel, error) {
-	return l.open(ctx, func(ctx context.Context) (Channel, error) { return l.exec(ctx, command) })
+	return l.open(ctx, func(ctx context.Context) (Channel, error) { return l.exec(ctx, command, false) })
+}
+
+// ExecKept is Exec that may take the place that is kept.
+func (l *link) ExecKept(ctx context.Context, command string) (Channel, error) {
+	return l.open(ctx, func(ctx context.Context) (Channel, error) { return l.exec(ctx, command, true) })
 }
 
 // Stream is Exec but for what carries the output, where the transport has a quicker way.
@@ -147,25 +152,26 @@ func (l *link) open(ctx context.Context, try func(context.Context) (Channel, err
 }
 
 // enter takes a place for one more session.
-func (l *link) enter(ctx context.Context) error {
+func (l *link) enter(ctx context.Context, kept bool) (*place, error) {
 	select {
 	case <-l.gone:
-		return l.lost(nil)
+		return nil, l.lost(nil)
 	default:
 	}
-	if l.places.take(ctx) {
-		return nil
+	if place := l.places.take(ctx, kept); place != nil {
+		return place, nil
 	}
-	return &longstop.Error{Code: longstop.CodeSessionRefused,
-		Message: fmt.Sprintf("%s: all %d sessions of the connection are in use", l.name, l.places.most()),
+	return nil, &longstop.Error{Code: longstop.CodeSessionRefused,
+		Message: fmt.Sprintf("%s: all %d sessions of the connection are in use", l.name, l.places.mostFor(kept)),
 		Hint:    "try again when one has ended"}
 }
 
-func (l *link) exec(ctx context.Context, command string) (Channel, error) {
-	if err := l.enter(ctx); err != nil {
+func (l *link) exec(ctx context.Context, command string, kept bool) (Channel, error) {
+	place, err := l.enter(ctx, kept)
+	if err != nil {
 		return nil, err
 	}
-	o := &opening{link: l, result: make(chan opened, 1)}
+	o := &opening{link: l, place: place, result: make(chan opened, 1)}
 	go o.run(command)
 	select {
 	case r := <-o.result:

@@ -15,6 +15,7 @@ import (
 // closed when the answer comes.
 type opening struct {
 	link   *link
+	place  *place
 	result chan opened
 
 	mu    sync.Mutex
@@ -38,10 +39,11 @@ const (
 func (o *opening) run(command string) {
 	ch, requests, err := o.link.conn.OpenChannel("session", nil)
 	if err != nil {
-		o.result <- opened{err: o.link.notOpened(err)}
+		o.result <- opened{err: o.notOpened(err)}
 		return
 	}
-	s := newSession(o.link, ch)
+	o.place.confirm()
+	s := newSession(o.link, o.place, ch)
 	go s.watch(requests)
 	if !o.advance() {
 		s.Close()
@@ -104,13 +106,13 @@ func (o *opening) giveUp(cause error) error {
 }
 
 // notOpened gives back the place of a session that did not open.
-func (l *link) notOpened(err error) error {
+func (o *opening) notOpened(err error) error {
 	var rejected *ssh.OpenChannelError
 	if !errors.As(err, &rejected) {
-		l.places.cancel()
-		return l.lost(err)
+		o.place.cancel()
+		return o.link.lost(err)
 	}
-	return &refusal{rejected, l.places.refused()}
+	return &refusal{rejected, o.place.refused()}
 }
 
 // refusal is a server's no to one more session.

@@ -2,6 +2,7 @@ package sshlink
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,48 +59,111 @@ func TestOpeningThatFails(t *testing.T) {
 	})
 }
 
-// TestPlaces: the limit, places that settle, and what a refusal teaches.
+// taken takes a place of a session that the server has.
+func taken(t *testing.T, p *places, kept bool) *place {
+	t.Helper()
+	place := p.take(t.Context(), kept)
+	if place == nil {
+		t.Fatalf("no place beside %d", p.count())
+	}
+	place.confirm()
+	return place
+}
+
+// TestPlaces: the limit, the place that is kept, places that settle, and what a refusal teaches.
 func TestPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		p := newPlaces(0)
-		for i := range 8 {
-			if !p.take(ctx) {
-				t.Fatalf("place %d refused", i)
-			}
+		limit := NewLimit(0)
+		p := newPlaces(0, limit)
+		var open []*place
+		for range 7 {
+			open = append(open, taken(t, p, false))
 		}
 		start := time.Now()
-		if p.take(ctx) || time.Since(start) > 0 {
+		if p.take(ctx, false) != nil || time.Since(start) > 0 {
+			t.Error("the place that is kept, or a wait for it")
+		}
+		open = append(open, taken(t, p, true))
+		if p.take(ctx, true) != nil || time.Since(start) > 0 {
 			t.Error("a ninth place, or a wait for it")
 		}
-		p.end()
-		if p.take(ctx) || time.Since(start) != placePatience {
+		end := func() *place {
+			last := open[len(open)-1]
+			open = open[:len(open)-1]
+			last.end()
+			return last
+		}
+		ending := end()
+		if p.take(ctx, true) != nil || time.Since(start) != placePatience {
 			t.Errorf("a place of a session that does not end, after %v", time.Since(start))
 		}
-		p.leave()
-		if !p.take(ctx) {
-			t.Error("no place beside one that settles, of ten")
-		}
+		ending.leave()
+		open = append(open, taken(t, p, true)) // beside one that settles, of ten
 		for range 2 {
-			p.end()
-			p.leave()
+			end().leave()
 		}
-		if start = time.Now(); !p.take(ctx) || time.Since(start) > settleTime {
+		start = time.Now()
+		if open = append(open, taken(t, p, true)); time.Since(start) > settleTime {
 			t.Errorf("no place once one has settled, after %v", time.Since(start))
 		}
 		time.Sleep(time.Second)
-		if p.count() != 7 {
-			t.Errorf("%d counted, want 7", p.count())
+		if p.count() != 7 || limit.Known() != 0 {
+			t.Errorf("%d counted, want 7; %d known", p.count(), limit.Known())
 		}
-		time.Sleep(100 * settleTime)
-		p.take(ctx)
-		if p.refused() || p.most() != 7 {
-			t.Errorf("a refusal beside seven taught a limit of %d", p.most())
+		if p.take(ctx, true).refused() || limit.Known() != 7 {
+			t.Errorf("a refusal beside seven taught a limit of %d", limit.Known())
 		}
-		p.end()
-		p.leave()
-		if p.take(ctx); !p.refused() || p.most() != 7 {
-			t.Error("a refusal just after an end taught something")
+		if other := newPlaces(0, limit); other.mostFor(true) != 7 || other.mostFor(false) != 6 {
+			t.Errorf("another connection may have %d sessions", other.mostFor(true))
+		}
+		end().leave()
+		if p.take(ctx, true) == nil {
+			t.Error("no place in the end")
+		}
+	})
+}
+
+// TestOneAtATime: what the server has not shown to allow is asked for one session at a time, so that its
+// limit is met by one. Whoever waits for the server's word does so for as long as his context lets him.
+func TestOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const allows = 3
+		limit := NewLimit(0)
+		p := newPlaces(0, limit)
+		refusals, got := 0, 0
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				place := p.take(t.Context(), true)
+				switch {
+				case place == nil:
+				case p.count() > allows:
+					time.Sleep(time.Minute) // the server takes its time
+					if place.refused() {
+						t.Error("a first refusal is said to be over in a moment")
+					}
+					refusals++
+				default:
+					time.Sleep(time.Minute)
+					place.confirm()
+					got++
+				}
+			})
+		}
+		all.Wait()
+		if got != allows || refusals != 1 || limit.Known() != allows {
+			t.Errorf("%d opened, %d refused, %d known", got, refusals, limit.Known())
+		}
+		if place := newPlaces(0, limit).take(t.Context(), true); place.trial {
+			t.Error("another connection tries what is known")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		q := newPlaces(0, nil)
+		q.take(ctx, true)
+		if start := time.Now(); q.take(ctx, true) != nil || time.Since(start) != time.Hour {
+			t.Errorf("a second one, after %v without a word on the first", time.Since(start))
 		}
 	})
 }

@@ -75,7 +75,7 @@ func (d *OpenSSH) join(ctx context.Context, m *master, to Target) (Link, error) 
 	text := m.text()
 	m.loggedIn.Store(int64(len(text)))
 	login := parseLog(text)
-	l := &link{name: to.Name, conn: conn, wire: wire, carrier: m, facts: login.facts(), places: newPlaces(d.MaxSessions),
+	l := &link{name: to.Name, conn: conn, wire: wire, carrier: m, facts: login.facts(), places: newPlaces(d.MaxSessions, to.Limit),
 		pulse: newPulse(d.AliveInterval, d.AliveCountMax, m.alive)}
 	l.begin(channels, requests)
 	return l, nil

@@ -124,7 +124,7 @@ func TestJump(t *testing.T) {
 				text += string(data)
 			}
 			text = strings.Replace(text, jump.KnownHosts, jumpKnown, 1)
-			return Target{"inner", write(t, "config", "Host inner\n ProxyJump jump\n"+text)}
+			return Target{Name: "inner", SSHConfig: write(t, "config", "Host inner\n ProxyJump jump\n"+text)}
 		}
 		l, err := d.Dial(t.Context(), both(jump.KnownHosts))
 		if err != nil {
@@ -198,7 +198,7 @@ func TestSweep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := opensshDialer(t)
-			pid := leaveBehind(t, d.Dir, Target{s.Alias, c.config})
+			pid := leaveBehind(t, d.Dir, Target{Name: s.Alias, SSHConfig: c.config})
 			if c.stopped {
 				syscall.Kill(pid, syscall.SIGSTOP)
 			}
@@ -224,7 +224,7 @@ func TestSweep(t *testing.T) {
 func predecessor(arg string) {
 	dir, rest, _ := strings.Cut(arg, "|")
 	name, config, _ := strings.Cut(rest, "|")
-	go (&OpenSSH{Dir: dir}).Dial(context.Background(), Target{name, config})
+	go (&OpenSSH{Dir: dir}).Dial(context.Background(), Target{Name: name, SSHConfig: config})
 	fmt.Println("dialling")
 	select {}
 }

@@ -15,97 +15,200 @@ const settleTime = 10 * time.Millisecond
 // process may hold one for as long as it likes.
 const placePatience = time.Second
 
+// keptPlaces are the last of a connection's sessions, which ExecKept alone may take: where all others
+// are in use there is still a way to stop something. A connection with one session keeps none.
+const keptPlaces = 1
+
+// Limit is what is known of how many sessions a server allows on one connection. Connections to the
+// same server share it, so that its limit is met once, and by no later one.
+type Limit struct {
+	mu    sync.Mutex
+	most  int // it refused more than these; 0: it has refused none
+	shown int // it has had so many at once
+}
+
+// NewLimit starts from what an earlier connection learnt; 0: nothing.
+func NewLimit(most int) *Limit { return &Limit{most: most} }
+
+// Known is how many sessions the server allows, as far as it has refused one more; 0: not known.
+func (l *Limit) Known() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.most
+}
+
+// tried reports whether the server is known to allow n sessions at once.
+func (l *Limit) tried(n int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return n <= max(l.shown, l.most)
+}
+
+func (l *Limit) show(open int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shown = max(l.shown, open)
+}
+
+func (l *Limit) refuse(beside int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.most == 0 || beside < l.most {
+		l.most = beside
+	}
+	l.shown = min(l.shown, l.most)
+}
+
 // places counts the sessions of one connection, so that the server is never asked for more than
 // it allows: a refused session does not just fail, it makes OpenSSH's master exit with the next
-// disconnect.
+// disconnect. Beyond what the server has shown to allow, one session at a time is asked for: the
+// first that it refuses tells its limit.
 type places struct {
+	limit  *Limit
+	most   int // taken at most
+	server int // what the server is taken to allow, settling ones included
+
 	mu       sync.Mutex
-	limit    int // taken at most
-	server   int // what the server is taken to allow, settling ones included
 	taken    int
-	ending   int // of those taken: the command is known to have ended, or was given up
+	open     int  // of those taken: the server has confirmed them
+	ending   int  // of those taken: the command is known to have ended, or was given up
+	trying   bool // of those taken: one that is beyond what the server has shown to allow
 	settling int
 	lastEnd  time.Time
-	moved    chan struct{} // closed and made anew when one has settled
+	moved    chan struct{} // closed and made anew when a place may have become free
+}
+
+// place is one that was taken. It is given back once: by leave, cancel or refused.
+type place struct {
+	of           *places
+	trial, shown bool
 }
 
 // newPlaces allows max sessions; 0: eight, where a stock sshd allows ten.
-func newPlaces(limit int) *places {
-	p := &places{limit: limit, server: limit, moved: make(chan struct{})}
-	if limit <= 0 {
-		p.limit, p.server = 8, 10
+func newPlaces(max int, limit *Limit) *places {
+	if limit == nil {
+		limit = NewLimit(0)
+	}
+	p := &places{limit: limit, most: max, server: max, moved: make(chan struct{})}
+	if max <= 0 {
+		p.most, p.server = 8, 10
 	}
 	return p
 }
 
-// take takes a place. Where none is free but one is about to be, it waits for that, a while;
-// false: sessions that go on have all of them, or ctx ended.
-func (p *places) take(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, placePatience)
-	defer cancel()
+// bounds are most and server with what is known of the server.
+func (p *places) bounds(kept bool) (most, server int) {
+	most, server = p.most, p.server
+	if known := p.limit.Known(); known > 0 {
+		most, server = min(most, known), min(server, known)
+	}
+	if !kept && most > keptPlaces {
+		most -= keptPlaces
+	}
+	return most, server
+}
+
+// take takes a place. Where none is free but one is about to be, it waits for that, a while; and for
+// the server's word on a session beyond what it has shown to allow. Nil: sessions that go on have all
+// of them, or ctx ended.
+func (p *places) take(ctx context.Context, kept bool) *place {
+	patience := time.NewTimer(placePatience)
+	defer patience.Stop()
 	for {
 		p.mu.Lock()
-		free := p.taken < p.limit && p.taken+p.settling < p.server
-		hope := p.ending+p.settling > 0
-		moved := p.moved
-		if free {
+		most, server := p.bounds(kept)
+		free := p.taken < most && p.taken+p.settling < server
+		trial := !p.limit.tried(p.taken + 1)
+		if free && !(trial && p.trying) {
 			p.taken++
+			p.trying = p.trying || trial
+			p.mu.Unlock()
+			return &place{of: p, trial: trial}
 		}
+		hope, moved := free || p.ending+p.settling > 0, p.moved
 		p.mu.Unlock()
-		if free || !hope {
-			return free
+		over := patience.C
+		if free {
+			over = nil
+		}
+		if !hope {
+			return nil
 		}
 		select {
 		case <-moved:
+		case <-over:
+			return nil
 		case <-ctx.Done():
-			return false
+			return nil
 		}
 	}
 }
 
-// end notes that a session is about to end: its place will be free when the server says so.
-func (p *places) end() {
+// change changes the counts, and has those who wait look again.
+func (p *places) change(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ending++
-}
-
-// leave gives back the place of a session that ended, which was noted before.
-func (p *places) leave() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.taken--
-	p.ending--
-	p.settling++
-	p.lastEnd = time.Now()
-	time.AfterFunc(settleTime, p.settle)
-}
-
-func (p *places) settle() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.settling--
+	f()
 	close(p.moved)
 	p.moved = make(chan struct{})
 }
 
-// cancel gives back a place whose session the connection never carried.
-func (p *places) cancel() {
+// confirm notes that the server has opened the session.
+func (one *place) confirm() {
+	one.of.change(func() {
+		one.shown = true
+		one.of.open++
+		one.of.limit.show(one.of.open)
+		one.decided()
+	})
+}
+
+// decided ends a trial. The lock of places is held.
+func (one *place) decided() {
+	if one.trial {
+		one.trial, one.of.trying = false, false
+	}
+}
+
+// end notes that a session is about to end: its place will be free when the server says so.
+func (one *place) end() {
+	one.of.mu.Lock()
+	defer one.of.mu.Unlock()
+	one.of.ending++
+}
+
+// leave gives back the place of a session that ended, which was noted before.
+func (one *place) leave() {
+	p := one.of
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.taken--
+	p.ending--
+	if one.shown {
+		p.open--
+	}
+	one.decided()
+	p.settling++
+	p.lastEnd = time.Now()
+	time.AfterFunc(settleTime, func() { p.change(func() { p.settling-- }) })
+}
+
+// cancel gives back a place whose session the connection never carried.
+func (one *place) cancel() {
+	one.of.change(func() { one.of.taken--; one.decided() })
 }
 
 // refused gives back the place of a session that the server refused, and says whether that may be
 // because it still counted one that has ended here. If not, its limit is what was open beside.
-func (p *places) refused() (again bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.taken--
-	if again = time.Since(p.lastEnd) < 100*settleTime; !again && p.taken > 0 {
-		p.limit = min(p.limit, p.taken)
-		p.server = p.limit
-	}
+func (one *place) refused() (again bool) {
+	p := one.of
+	p.change(func() {
+		p.taken--
+		one.decided()
+		if again = time.Since(p.lastEnd) < 100*settleTime; !again && p.taken > 0 {
+			p.limit.refuse(p.taken)
+		}
+	})
 	return again
 }
 
@@ -116,8 +219,7 @@ func (p *places) count() int {
 	return p.taken + p.settling
 }
 
-func (p *places) most() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.limit
+func (p *places) mostFor(kept bool) int {
+	most, _ := p.bounds(kept)
+	return most
 }

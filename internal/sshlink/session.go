@@ -15,6 +15,7 @@ import (
 // waits end only with the server's word or the connection.
 type session struct {
 	link   *link
+	place  *place
 	ch     ssh.Channel
 	stdin  *stdin
 	stdout *stream
@@ -28,8 +29,8 @@ type session struct {
 	exit  *Exit
 }
 
-func newSession(l *link, ch ssh.Channel) *session {
-	s := &session{link: l, ch: ch, closed: make(chan struct{}), known: make(chan struct{})}
+func newSession(l *link, place *place, ch ssh.Channel) *session {
+	s := &session{link: l, place: place, ch: ch, closed: make(chan struct{}), known: make(chan struct{})}
 	s.stdin = newStdin(s)
 	s.stdout = newStream(s, ch)
 	s.stderr = newStream(s, ch.Stderr())
@@ -57,7 +58,7 @@ func (s *session) watch(requests <-chan *ssh.Request) {
 		s.settle(Exit{State: longstop.SSHNoStatus})
 	}
 	s.stdin.end()
-	s.link.places.leave()
+	s.place.leave()
 }
 
 // settle records the first word on the command's end; later ones change nothing.
@@ -66,7 +67,7 @@ func (s *session) settle(e Exit) {
 	defer s.mu.Unlock()
 	if s.exit == nil {
 		s.exit = &e
-		s.link.places.end()
+		s.place.end()
 		close(s.known)
 	}
 }

@@ -22,6 +22,7 @@ import (
 type Target struct {
 	Name      string // what one types after ssh: an alias, a host, user@host, ssh://user@host:port
 	SSHConfig string // absolute path, for ssh -F; empty: the user's own configuration
+	Limit     *Limit // of the server's sessions, where connections to it share what they learn; may be nil
 }
 
 // Command is what a person would type to reach the same host with ssh.
@@ -51,6 +52,9 @@ type Link interface {
 	//   - CodeTimeout: the command was sent and the answer did not come. It may have started.
 	//   - CodeUnsupported: the server refuses to run commands.
 	Exec(ctx context.Context, command string) (Channel, error)
+	// ExecKept is Exec for what must get through, as stopping must: it alone may take the last
+	// session that the connection may have.
+	ExecKept(ctx context.Context, command string) (Channel, error)
 	// Stream is Exec for a command that writes much, at the rate of `ssh` itself. Its outputs end with
 	// io.EOF also where the connection was lost: their end is to be known by what they say.
 	Stream(ctx context.Context, command string) (Channel, error)
