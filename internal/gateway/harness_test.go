@@ -65,12 +65,15 @@ type bench struct {
 	idle   time.Duration
 	policy func(policy.Question) (policy.Verdict, string)
 
+	transport string // empty: openssh
+
 	*gateway.Gateway
 	store *sqlite.Store
 }
 
-// newBench starts an sshd behind a proxy and a gateway that has enrolled it as "loop".
-func newBench(t testing.TB, o sshtest.Options) *bench {
+// newBench starts an sshd behind a proxy and a gateway that has enrolled it as "loop". What is set is so
+// before the gateway starts.
+func newBench(t testing.TB, o sshtest.Options, set ...func(*bench)) *bench {
 	t.Helper()
 	return newBenchOf(t, o, func(*bench) {})
 }
@@ -82,14 +85,33 @@ func newBenchOf(t testing.TB, o sshtest.Options, set func(*bench)) *bench {
 	b.proxy = sshtest.NewProxy(t, b.server.Addr)
 	set(b)
 	b.tap = &tap{Dialer: &sshlink.OpenSSH{Dir: filepath.Join(b.home, "ssh")}}
+	for _, f := range set {
+		f(b)
+	}
 	var err error
 	b.config, err = b.server.Via(b.proxy.Addr)
 	b.must(err)
 	b.start()
-	if _, err := b.Enrol(t.Context(), longstop.EnrolRequest{Name: b.server.Alias, SSHConfig: b.config}, nil); err != nil {
+	if _, err := b.Enrol(t.Context(), longstop.EnrolRequest{Name: b.server.Alias, SSHConfig: b.config, Transport: b.transport}, nil); err != nil {
 		t.Fatalf("enrol: %v", err)
 	}
 	return b
+}
+
+// embedded has the gateway speak SSH itself.
+func embedded(b *bench) {
+	b.transport, b.tap.Dialer = "embedded", &sshlink.Embedded{}
+}
+
+// eachTransport runs a test over both.
+func eachTransport(t *testing.T, test func(t *testing.T, over func(*bench))) {
+	t.Parallel()
+	for name, over := range map[string]func(*bench){"openssh": func(*bench) {}, "embedded": embedded} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, over)
+		})
+	}
 }
 
 func (b *bench) must(err error) {
@@ -108,7 +130,7 @@ func (b *bench) start() {
 	b.must(err)
 	b.Gateway, err = gateway.New(gateway.Config{
 		Store:   b.store,
-		Dialers: map[string]sshlink.Dialer{"openssh": b.tap},
+		Dialers: map[string]sshlink.Dialer{"openssh": b.tap, "embedded": b.tap},
 		Runners: &gateway.FolderRunners{FS: os.DirFS(dir), Where: dir},
 		Clock:   clock{b.shift}, Home: b.home, Name: "test", Heartbeat: b.beat, Idle: b.idle,
 		Policy: b.policy,

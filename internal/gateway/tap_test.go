@@ -35,6 +35,8 @@ type tap struct {
 	asked  map[wire.Verb]int
 	dials  int
 	refuse error // of every dial, where set
+	links  int   // that live
+	most   int   // that lived at once
 
 	begun atomic.Int64 // frames that were written but for their last line, at first
 	pace  atomic.Int64 // where above 0, channels give a KiB at a time, each after so many nanoseconds
@@ -109,6 +111,16 @@ func (t *tap) Dial(ctx context.Context, to sshlink.Target) (sshlink.Link, error)
 	if err != nil {
 		return nil, err
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.links++
+	t.most = max(t.most, t.links)
+	go func() {
+		<-link.Done()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.links--
+	}()
 	return &tappedLink{link, t}, nil
 }
 

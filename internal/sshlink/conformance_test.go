@@ -262,7 +262,7 @@ func TestC101RefusedSession(t *testing.T) {
 				}
 				defer again.Close()
 				manyAtOnce(t, again, allows)
-				if n := strings.Count(s.Log(), "no more sessions"); n > 1 {
+				if n := strings.Count(s.Log(), "no more sessions"); n > 3 {
 					t.Errorf("the server's limit was met %d times:\n%s", n, s.Log())
 				}
 			})

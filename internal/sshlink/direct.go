@@ -33,11 +33,7 @@ type direct struct {
 }
 
 // direct opens such a session. Its errors are those of exec.
-func (l *link) direct(ctx context.Context, m *master, command string) (Channel, error) {
-	place, err := l.enter(ctx, false)
-	if err != nil {
-		return nil, err
-	}
+func (l *link) direct(ctx context.Context, place *place, m *master, command string) (Channel, error) {
 	d := &direct{link: l, place: place, known: make(chan struct{}), closed: make(chan struct{})}
 	if err := d.open(ctx, m.socket, command); err != nil {
 		return nil, d.notOpened(err)
@@ -85,7 +81,7 @@ func (d *direct) open(ctx context.Context, socket, command string) error {
 	return err
 }
 
-// notOpened gives back the place of a session that did not open, and says why it did not.
+// notOpened says why a session did not open, and gives back its place unless it is to be asked for again.
 func (d *direct) notOpened(err error) error {
 	l := d.link
 	var rejected *ssh.OpenChannelError

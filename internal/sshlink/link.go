@@ -110,28 +110,33 @@ func (l *link) Close() error {
 
 // Exec opens a session and starts command in it.
 func (l *link) Exec(ctx context.Context, command string) (Channel, error) {
-	return l.open(ctx, func(ctx context.Context) (Channel, error) { return l.exec(ctx, command, false) })
+	return l.open(ctx, false, l.exec(command))
 }
 
 // ExecKept is Exec that may take the place that is kept.
 func (l *link) ExecKept(ctx context.Context, command string) (Channel, error) {
-	return l.open(ctx, func(ctx context.Context) (Channel, error) { return l.exec(ctx, command, true) })
+	return l.open(ctx, true, l.exec(command))
 }
 
 // Stream is Exec but for what carries the output, where the transport has a quicker way.
 func (l *link) Stream(ctx context.Context, command string) (Channel, error) {
 	if m, ok := l.carrier.(*master); ok {
-		return l.open(ctx, func(ctx context.Context) (Channel, error) { return l.direct(ctx, m, command) })
+		return l.open(ctx, false, func(ctx context.Context, p *place) (Channel, error) { return l.direct(ctx, p, m, command) })
 	}
 	return l.Exec(ctx, command)
 }
 
-// open tries until a session is there, or no moment's wait would bring one.
-func (l *link) open(ctx context.Context, try func(context.Context) (Channel, error)) (Channel, error) {
+// open takes a place and tries until a session is there, or no moment's wait would bring one.
+func (l *link) open(ctx context.Context, kept bool, try func(context.Context, *place) (Channel, error)) (Channel, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
+	place, err := l.enter(ctx, kept)
+	if err != nil {
+		return nil, err
+	}
 	for pause := settleTime; ; pause *= 2 {
-		ch, err := try(ctx)
+		place.ask()
+		ch, err := try(ctx, place)
 		if err == nil {
 			return ch, nil
 		}
@@ -144,10 +149,12 @@ func (l *link) open(ctx context.Context, try func(context.Context) (Channel, err
 		}
 		select {
 		case <-time.After(pause):
+			continue
 		case <-l.gone:
 		case <-ctx.Done():
-			return nil, refusal.explain(l.name)
 		}
+		place.cancel()
+		return nil, refusal.explain(l.name)
 	}
 }
 
@@ -166,22 +173,20 @@ func (l *link) enter(ctx context.Context, kept bool) (*place, error) {
 		Hint:    "try again when one has ended"}
 }
 
-func (l *link) exec(ctx context.Context, command string, kept bool) (Channel, error) {
-	place, err := l.enter(ctx, kept)
-	if err != nil {
-		return nil, err
-	}
-	o := &opening{link: l, place: place, result: make(chan opened, 1)}
-	go o.run(command)
-	select {
-	case r := <-o.result:
-		if r.err != nil {
-			return nil, r.err
+func (l *link) exec(command string) func(context.Context, *place) (Channel, error) {
+	return func(ctx context.Context, place *place) (Channel, error) {
+		o := &opening{link: l, place: place, result: make(chan opened, 1)}
+		go o.run(command)
+		select {
+		case r := <-o.result:
+			if r.err != nil {
+				return nil, r.err
+			}
+			return r.session, nil
+		case <-ctx.Done():
+			l.pulse.check()
+			return nil, o.giveUp(ctx.Err())
 		}
-		return r.session, nil
-	case <-ctx.Done():
-		l.pulse.check()
-		return nil, o.giveUp(ctx.Err())
 	}
 }
 

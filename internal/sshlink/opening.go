@@ -39,6 +39,8 @@ const (
 func (o *opening) run(command string) {
 	ch, requests, err := o.link.conn.OpenChannel("session", nil)
 	if err != nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
 		o.result <- opened{err: o.notOpened(err)}
 		return
 	}
@@ -105,14 +107,18 @@ func (o *opening) giveUp(cause error) error {
 		Message: o.link.name + ": no session was opened in time", Err: cause}
 }
 
-// notOpened gives back the place of a session that did not open.
+// notOpened says why a session did not open, and gives back its place unless it is to be asked for again. o.mu is held.
 func (o *opening) notOpened(err error) error {
 	var rejected *ssh.OpenChannelError
 	if !errors.As(err, &rejected) {
 		o.place.cancel()
 		return o.link.lost(err)
 	}
-	return &refusal{rejected, o.place.refused()}
+	again := o.place.refused()
+	if again && o.stage == stageGivenUp {
+		o.place.cancel() // nobody is there to ask
+	}
+	return &refusal{rejected, again}
 }
 
 // refusal is a server's no to one more session.

@@ -66,8 +66,16 @@ func taken(t *testing.T, p *places, kept bool) *place {
 	if place == nil {
 		t.Fatalf("no place beside %d", p.count())
 	}
+	place.ask()
 	place.confirm()
 	return place
+}
+
+// asked takes a place of a session that is asked for.
+func asked(p *places) *place {
+	one := p.take(context.Background(), true)
+	one.ask()
+	return one
 }
 
 // TestPlaces: the limit, the place that is kept, places that settle, and what a refusal teaches.
@@ -111,15 +119,20 @@ func TestPlaces(t *testing.T) {
 		if p.count() != 7 || limit.Known() != 0 {
 			t.Errorf("%d counted, want 7; %d known", p.count(), limit.Known())
 		}
-		if p.take(ctx, true).refused() || limit.Known() != 7 {
+		if asked(p).refused() || limit.Known() != 7 {
 			t.Errorf("a refusal beside seven taught a limit of %d", limit.Known())
 		}
 		if other := newPlaces(0, limit); other.mostFor(true) != 7 || other.mostFor(false) != 6 {
 			t.Errorf("another connection may have %d sessions", other.mostFor(true))
 		}
 		end().leave()
-		if p.take(ctx, true) == nil {
-			t.Error("no place in the end")
+		time.Sleep(settleTime)
+		if one := asked(p); !one.refused() || p.count() != 7 || limit.Known() != 7 {
+			t.Errorf("a refusal just after an end is final, and taught a limit of %d", limit.Known())
+		} else if one.ask(); !one.refused() {
+			t.Error("an answer after the end, and a refusal just after it, is believed at once")
+		} else if one.ask(); one.refused() || limit.Known() != 6 {
+			t.Errorf("refused again and again: a limit of %d", limit.Known())
 		}
 	})
 }

@@ -8,8 +8,12 @@ import (
 
 // settleTime is how long a place is kept after its session's end. sshd frees its own only when it
 // has handled our close and come round its loop; a new session asked for in the same breath would
-// meet the old one still counted. A busy sshd may take longer: then Exec tries again.
-const settleTime = 10 * time.Millisecond
+// meet the old one still counted. A busy sshd may take longer: then the session is asked for again, and
+// places of this connection are kept for longer from then on.
+const (
+	settleTime    = 10 * time.Millisecond
+	longestSettle = 32 * settleTime
+)
 
 // placePatience is how long an opening waits for a session to end that is about to. A background
 // process may hold one for as long as it likes.
@@ -74,14 +78,19 @@ type places struct {
 	ending   int  // of those taken: the command is known to have ended, or was given up
 	trying   bool // of those taken: one that is beyond what the server has shown to allow
 	settling int
+	ends     int // sessions that have ended
+	freed    int // of those: the server answered what was asked after, so that it counts them no more
 	lastEnd  time.Time
+	settle   time.Duration
 	moved    chan struct{} // closed and made anew when a place may have become free
 }
 
-// place is one that was taken. It is given back once: by leave, cancel or refused.
+// place is one that was taken. It is given back once: by leave, by cancel, or by a refusal that is final.
 type place struct {
 	of           *places
 	trial, shown bool
+	ends, freed  int // those of places when its session was asked for
+	refusals     int // that no session's end explains
 }
 
 // newPlaces allows max sessions; 0: eight, where a stock sshd allows ten.
@@ -89,7 +98,7 @@ func newPlaces(max int, limit *Limit) *places {
 	if limit == nil {
 		limit = NewLimit(0)
 	}
-	p := &places{limit: limit, most: max, server: max, moved: make(chan struct{})}
+	p := &places{limit: limit, most: max, server: max, settle: settleTime, moved: make(chan struct{})}
 	if max <= 0 {
 		p.most, p.server = 8, 10
 	}
@@ -153,10 +162,18 @@ func (p *places) change(f func()) {
 	p.moved = make(chan struct{})
 }
 
+// ask notes that the session is about to be asked for.
+func (one *place) ask() {
+	one.of.mu.Lock()
+	defer one.of.mu.Unlock()
+	one.ends, one.freed = one.of.ends, one.of.freed
+}
+
 // confirm notes that the server has opened the session.
 func (one *place) confirm() {
 	one.of.change(func() {
 		one.shown = true
+		one.of.freed = max(one.of.freed, one.ends)
 		one.of.open++
 		one.of.limit.show(one.of.open)
 		one.decided()
@@ -189,8 +206,9 @@ func (one *place) leave() {
 	}
 	one.decided()
 	p.settling++
+	p.ends++
 	p.lastEnd = time.Now()
-	time.AfterFunc(settleTime, func() { p.change(func() { p.settling-- }) })
+	time.AfterFunc(p.settle, func() { p.change(func() { p.settling-- }) })
 }
 
 // cancel gives back a place whose session the connection never carried.
@@ -198,14 +216,24 @@ func (one *place) cancel() {
 	one.of.change(func() { one.of.taken--; one.decided() })
 }
 
-// refused gives back the place of a session that the server refused, and says whether that may be
-// because it still counted one that has ended here. If not, its limit is what was open beside.
+// refused says whether a session that the server refused is to be asked for again, because it may still have
+// counted one that has ended here. If not, the place is given back, and the server's limit is what was open beside.
 func (one *place) refused() (again bool) {
 	p := one.of
 	p.change(func() {
+		p.freed = max(p.freed, one.ends)
+		unfreed := p.ends > one.freed
+		if unfreed {
+			p.settle = min(2*p.settle, longestSettle)
+		} else {
+			one.refusals++ // of a server that is no sshd one alone may prove nothing
+		}
+		if again = unfreed || one.refusals < 2 && time.Since(p.lastEnd) < 100*settleTime; again {
+			return
+		}
 		p.taken--
 		one.decided()
-		if again = time.Since(p.lastEnd) < 100*settleTime; !again && p.taken > 0 {
+		if p.taken > 0 {
 			p.limit.refuse(p.taken)
 		}
 	})
