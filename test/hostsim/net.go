@@ -224,6 +224,11 @@ func (l *link) Stream(context.Context, string) (sshlink.Channel, error) {
 	return nil, &longstop.Error{Code: longstop.CodeSessionRefused, Message: l.name + ": no session is free"}
 }
 
+// ExecKept is Exec: there is room for any number of sessions.
+func (l *link) ExecKept(ctx context.Context, command string) (sshlink.Channel, error) {
+	return l.Exec(ctx, command)
+}
+
 // Exec starts a verb of the runner.
 func (l *link) Exec(ctx context.Context, command string) (sshlink.Channel, error) {
 	_, verb, err := wire.ParseCommand(command)
