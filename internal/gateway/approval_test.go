@@ -57,7 +57,7 @@ func asksAbout(q policy.Question) (policy.Verdict, string) {
 // newApprovals is a bench whose policy asks, with anna as its first approver.
 func newApprovals(t *testing.T) *bench {
 	t.Helper()
-	b := newBenchOf(t, sshtest.Options{}, func(b *bench) { b.policy = asksAbout })
+	b := newBench(t, sshtest.Options{}, func(b *bench) { b.policy = asksAbout })
 	_, err := b.SetApprover(t.Context(), people["anna"]().Approver, nil, operator)
 	b.must(err)
 	return b

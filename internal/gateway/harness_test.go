@@ -75,15 +75,8 @@ type bench struct {
 // before the gateway starts.
 func newBench(t testing.TB, o sshtest.Options, set ...func(*bench)) *bench {
 	t.Helper()
-	return newBenchOf(t, o, func(*bench) {})
-}
-
-// newBenchOf is newBench with something set before the gateway starts.
-func newBenchOf(t testing.TB, o sshtest.Options, set func(*bench)) *bench {
-	t.Helper()
 	b := &bench{t: t, home: sshtest.ShortDir(t), server: sshtest.Start(t, o), beat: 300 * time.Millisecond}
 	b.proxy = sshtest.NewProxy(t, b.server.Addr)
-	set(b)
 	b.tap = &tap{Dialer: &sshlink.OpenSSH{Dir: filepath.Join(b.home, "ssh")}}
 	for _, f := range set {
 		f(b)
