@@ -101,6 +101,16 @@ var kinds = []struct {
 		{"C095", "few processes, little memory, small files", ""},
 		{"C097", "a password that has expired", ""},
 	}},
+	{"K10: network, host keys, authentication, limits of SSH servers", []reported{
+		{"C098", "connected, and then nothing", ""},
+		{"C100", "half-open connections hang callers, and whoever comes behind them", ""},
+		{"C101", "the eleventh session of a connection", ""},
+		{"C104", "a server with several host keys, one of them known", ""},
+		{"C106", "RSA keys and SHA-1", ""},
+		{"C107", "a second factor", "Nobody is asked for one: neither transport has a terminal."},
+		{"C109", "an agent with more keys than a server lets one try", ""},
+		{"C110", "jump hosts", ""},
+	}},
 	{"K11: clocks", []reported{
 		{"C113", "timers stand still, a lease is enforced late", "Keeper and owner that are stopped stand in for a host that sleeps. Leases and deadlines are instants of CLOCK_BOOTTIME: sleep counts."},
 		{"C115", "gateway and host disagree about the time", ""},

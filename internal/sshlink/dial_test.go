@@ -135,8 +135,8 @@ func TestAccessRefused(t *testing.T) {
 	})
 }
 
-// TestSecondFactor: a login that wants more than a key is named as one (C107).
-func TestSecondFactor(t *testing.T) {
+// TestC107SecondFactor: a login that wants more than a key is named as one.
+func TestC107SecondFactor(t *testing.T) {
 	dialers(t, func(t *testing.T, d Dialer) {
 		s := sshtest.Start(t, sshtest.Options{Extra: []string{"PasswordAuthentication yes", "AuthenticationMethods publickey,password"}})
 		refused(t, d, target(s), longstop.CodeAccessRefused, "took publickey", "password")
@@ -172,8 +172,8 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-// TestBlackHole: a listener that accepts and says nothing costs the dial's deadline, no more (C098).
-func TestBlackHole(t *testing.T) {
+// TestC098NoBanner: a listener that accepts and says nothing costs the dial's deadline, no more.
+func TestC098NoBanner(t *testing.T) {
 	each(t, func(t *testing.T, d Dialer) {
 		s := sshtest.Start(t, sshtest.Options{Go: true})
 		hold := make(chan struct{})
@@ -205,9 +205,9 @@ func TestBlackHole(t *testing.T) {
 	})
 }
 
-// TestHostKeyKinds: a server with several host keys shows one that is known, in any of the forms
-// that known_hosts has (C104).
-func TestHostKeyKinds(t *testing.T) {
+// TestC104HostKeyKinds: a server with several host keys shows one that is known, in any of the forms
+// that known_hosts has.
+func TestC104HostKeyKinds(t *testing.T) {
 	dialers(t, func(t *testing.T, d Dialer) {
 		dir := sshtest.ShortDir(t)
 		keygen(t, "-t", "rsa", "-b", "2048", "-f", dir+"/rsa")
@@ -255,8 +255,8 @@ func TestHostKeyKinds(t *testing.T) {
 	})
 }
 
-// TestHostCertificate: a server whose key is vouched for by an authority is known by that.
-func TestHostCertificate(t *testing.T) {
+// TestC104HostCertificate: a server whose key is vouched for by an authority is known by that.
+func TestC104HostCertificate(t *testing.T) {
 	dialers(t, func(t *testing.T, d Dialer) {
 		dir := sshtest.ShortDir(t)
 		keygen(t, "-t", "ed25519", "-f", dir+"/ca")

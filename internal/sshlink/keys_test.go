@@ -75,7 +75,7 @@ func testAgent(t *testing.T, files ...string) string {
 	return path
 }
 
-func TestKeys(t *testing.T) {
+func TestC106C109Keys(t *testing.T) {
 	dialers(t, func(t *testing.T, d Dialer) {
 		dir := sshtest.ShortDir(t)
 		keygen(t, "-t", "rsa", "-b", "2048", "-f", dir+"/rsa")

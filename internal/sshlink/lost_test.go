@@ -68,9 +68,9 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestFrozen: a link that moves nothing, a stopped server and a stopped master are given up
+// TestC100Frozen: a link that moves nothing, a stopped server and a stopped master are given up
 // within the keepalive's bound; opening a session keeps to its own deadline meanwhile.
-func TestFrozen(t *testing.T) {
+func TestC100Frozen(t *testing.T) {
 	each(t, func(t *testing.T, d Dialer) {
 		s := sshtest.Start(t, sshtest.Options{})
 		t.Run("link", func(t *testing.T) {

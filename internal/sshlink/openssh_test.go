@@ -108,9 +108,9 @@ func TestOverridden(t *testing.T) {
 	}
 }
 
-// TestJump: through a jump host, each host key is checked under its own name, and what is said of
-// the login is about the host at the end (C110).
-func TestJump(t *testing.T) {
+// TestC110Jump: through a jump host, each host key is checked under its own name, and what is said of
+// the login is about the host at the end.
+func TestC110Jump(t *testing.T) {
 	dialers(t, func(t *testing.T, d Dialer) {
 		inner := sshtest.Start(t, sshtest.Options{Alias: "inner"})
 		jump := sshtest.Start(t, sshtest.Options{Alias: "jump"})
