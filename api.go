@@ -255,3 +255,10 @@ type Checkpoint struct {
 	Fingerprint string   `json:"fingerprint"`
 	Witnesses   []string `json:"witnesses,omitempty"` // who signed it too
 }
+
+// Notice is what people are told by a webhook or a command: an entry of the journal.
+type Notice struct {
+	ID      string `json:"notice_id"` // the same each time that it is told
+	Gateway string `json:"gateway"`
+	JournalEntry
+}

@@ -73,6 +73,7 @@ var rooms = map[string]room{
 			"golang.org/x/sys":          xsys,
 		}},
 	"internal/client": {floor: 2, ours: edges{".": words, "internal/fastjson": plainly, "internal/journal": "a bundle of entries"}},
+	"internal/notify": {floor: 2},
 	"internal/store/sqlite": {floor: 2, ours: edges{".": words, "internal/fastjson": plainly, "internal/journal": "what an entry is", "internal/lifecycle": rules, "internal/fault": hooks},
 		third: edges{
 			"modernc.org/sqlite":          "the database, without cgo",
@@ -140,6 +141,7 @@ var rooms = map[string]room{
 	"cmd/longstopd": {floor: 5, ours: edges{
 		".": words, "internal/gateway": "the actor", "internal/api": "its face", "internal/store/sqlite": "its store",
 		"internal/sshlink": "its ways to hosts", "internal/client": "where the socket is",
+		"internal/notify":  "its ways to tell people",
 		"internal/demo":    "`longstop demo`: here, since longstop links no SSH library",
 		"internal/journal": "`longstop journal`: here, since longstop links no database"},
 		third: edges{"golang.org/x/sys": xsys, "golang.org/x/mod": "note: signs what is exported"}},

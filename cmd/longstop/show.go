@@ -172,6 +172,9 @@ func lanes(a *longstop.Action, now time.Time, columns int) string {
 		lane("cancel", a.Cancel.At, cancelWords(a, now)...)
 	}
 	lane("seen", seenAt(a), seenWords(a, now)...)
+	for _, e := range a.Escalations {
+		lane("told", e.At, escalationWords(&e, now)...)
+	}
 	for _, w := range a.Waits {
 		lane("wait", w.GaveUpAt, strings.TrimSpace("given up "+by(w.By)))
 	}
@@ -443,6 +446,18 @@ func next(a *longstop.Action) string {
 		return "" // which is what is being read
 	}
 	return a.Next
+}
+
+// escalationWords say what was brought to people, and whether it is over.
+func escalationWords(e *longstop.Escalation, now time.Time) []string {
+	parts := []string{"people were told: " + words(string(e.Because))}
+	if !e.Since.IsZero() {
+		parts[0] += " since " + clock(e.Since, now)
+	}
+	if !e.OverAt.IsZero() {
+		return append(parts, "over at "+clock(e.OverAt, now))
+	}
+	return append(parts, plain(e.Message))
 }
 
 func retryWords(r *longstop.Retry) string {

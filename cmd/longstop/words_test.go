@@ -173,6 +173,8 @@ func moments() []struct {
 			a.SSHCommand.State, a.SSHCommand.Status = longstop.SSHExited, exit(0)
 			a.Workload.Lease, a.Workload.DeadlineAt = nil, later(a.CreatedAt, 6*time.Hour)
 			a.Waits = []longstop.Wait{{By: "ann (interrupted)", GaveUpAt: later(a.CreatedAt, time.Minute)}}
+			a.Escalations = []longstop.Escalation{{Because: "unreachable", Since: a.CreatedAt, At: later(a.CreatedAt, 15*time.Minute), Message: "no route"},
+				{Because: longstop.SurvivorsLeft, At: later(a.CreatedAt, time.Minute), OverAt: later(a.CreatedAt, 2*time.Minute)}}
 			a.Resolution = &longstop.Resolution{By: "bob", At: later(a.CreatedAt, time.Hour), Outcome: longstop.OutcomeSucceeded, Reason: "seen in the table"}
 			a.Cancel = longstop.Cancel{State: longstop.CancelUnconfirmed, By: "ann", At: later(a.CreatedAt, time.Minute), Because: "no answer"}
 		}}},

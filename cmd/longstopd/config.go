@@ -20,6 +20,9 @@ import (
 // default; one that nobody knows is refused, so that a misspelt one does not go unnoticed.
 type config struct {
 	Retention retention `json:"retention"`
+	Escalate  escalate  `json:"escalate"`
+
+	ways []gateway.Way // of Escalate
 }
 
 type retention struct {
@@ -33,7 +36,7 @@ const configName = "longstopd.json"
 
 // readConfig reads the configuration of a home; without a file it is the default one.
 func readConfig(home client.Home) (config, error) {
-	c := config{retention{KeepDays: 7, UnreadDays: 30, MaxAgeDays: 180, EveryS: 3600}}
+	c := config{Retention: retention{KeepDays: 7, UnreadDays: 30, MaxAgeDays: 180, EveryS: 3600}}
 	path := filepath.Join(home.Dir, configName)
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +67,9 @@ func (c *config) read(from io.Reader) error {
 		return fmt.Errorf("retention must have 0 < keep_days ≤ unread_days ≤ max_age_days ≤ 36500, and every_s from 1 to 1000000; it has %v, %v, %v and %v",
 			r.KeepDays, r.UnreadDays, r.MaxAgeDays, r.EveryS)
 	}
-	return nil
+	var err error
+	c.ways, err = c.Escalate.ways()
+	return err
 }
 
 // asGateway is the retention as the gateway takes it.

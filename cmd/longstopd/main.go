@@ -46,6 +46,11 @@ In that folder, longstopd.json may say how long hosts keep the output of what is
 keep_days after its end, output that was read to its end goes; unread_days, any of this gateway; max_age_days,
 that of any gateway of the account. Results are kept for ever. Hosts are tidied every_s seconds.
 
+It may also say who is told of what waiting does not mend (docs/escalation.md):
+
+  {"escalate": {"webhook": {"url": "https://…", "timeout_s": 10, "secret_file": "/…"},
+                "command": ["/usr/local/bin/page", "…"], "command_timeout_s": 10}}
+
 `)
 		flag.PrintDefaults()
 	}

@@ -35,10 +35,11 @@ func open(home client.Home, log *slog.Logger) (api.Gateway, func(), error) {
 	}
 	store, err := sqlite.Open(home.Database())
 	if err != nil {
+		tellNotStarted(home, config.ways, err)
 		return nil, nil, fmt.Errorf("open the store: %w", err)
 	}
 	g, err := gateway.New(gateway.Config{
-		Store: store, Runners: binaries, Home: home.Dir, Retention: config.Retention.asGateway(),
+		Store: store, Runners: binaries, Home: home.Dir, Retention: config.Retention.asGateway(), Ways: config.ways,
 		Dialers: map[string]sshlink.Dialer{"openssh": openssh, "embedded": &sshlink.Embedded{}},
 	})
 	if err != nil {

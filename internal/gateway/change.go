@@ -48,6 +48,9 @@ func body(say any) json.RawMessage {
 // write puts the draft's entries and the action, one revision on, into the transaction. The last entry
 // says what changed in the action; the first of a new one says what was asked for.
 func (g *Gateway) write(tx *sqlite.Tx, d *draft) error {
+	if !d.Unresolved() {
+		g.weigh(d, g.judged(d))
+	}
 	last := len(d.entries) - 1
 	for i, e := range d.entries[:last] {
 		err := error(nil)

@@ -44,6 +44,7 @@ type Config struct {
 	// Policy answers requests, with its own digest; nil: everything is let through.
 	Policy    func(policy.Question) (policy.Verdict, string)
 	Witnesses []string // keys of witnesses whose cosignatures of the journal's checkpoints are kept
+	Ways      []Way    // to tell people of what waiting does not mend
 }
 
 // Told is what a call reports while it goes on, and how. Either function may be nil; neither may block.
@@ -123,6 +124,9 @@ func (g *Gateway) begin() error {
 	if err := os.MkdirAll(g.stdinFolder(), 0o700); err != nil {
 		return fmt.Errorf("make the folder for standard input: %w", err)
 	}
+	if err := g.beginTelling(); err != nil {
+		return err
+	}
 	err = g.store.Update(g.ctx, func(tx *sqlite.Tx) error {
 		_, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.GatewayStarted, By: g.by, Body: body(map[string]any{
 			"version": longstop.Version, "pid": os.Getpid(), "journal_key": g.signing.key})})
@@ -132,7 +136,14 @@ func (g *Gateway) begin() error {
 		return fmt.Errorf("journal the start: %w", err)
 	}
 	g.goes(g.checkpointHourly)
-	return g.loadHosts()
+	if err := g.loadHosts(); err != nil {
+		return err
+	}
+	g.goes(g.watchUnknowns)
+	for _, w := range g.cfg.Ways {
+		g.goes(func() { g.tellOn(w) })
+	}
+	return nil
 }
 
 // Close ends every channel and goroutine of the gateway and leaves all runs alone.

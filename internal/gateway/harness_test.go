@@ -64,6 +64,7 @@ type bench struct {
 	beat   time.Duration
 	idle   time.Duration
 	policy func(policy.Question) (policy.Verdict, string)
+	ways   []gateway.Way
 
 	transport string // empty: openssh
 
@@ -126,7 +127,7 @@ func (b *bench) start() {
 		Dialers: map[string]sshlink.Dialer{"openssh": b.tap, "embedded": b.tap},
 		Runners: &gateway.FolderRunners{FS: os.DirFS(dir), Where: dir},
 		Clock:   clock{b.shift}, Home: b.home, Name: "test", Heartbeat: b.beat, Idle: b.idle,
-		Policy: b.policy,
+		Policy: b.policy, Ways: b.ways,
 	})
 	b.must(err)
 	g, store := b.Gateway, b.store

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,6 +114,12 @@ func (g *Gateway) known(name string) *host {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.hosts[name]
+}
+
+func (g *Gateway) allHosts() []*host {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Values(g.hosts))
 }
 
 func (g *Gateway) host(name string) (*host, error) {

@@ -2,11 +2,10 @@ package gateway
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/journal"
 	"github.com/longstop/longstop/internal/store/sqlite"
 	"github.com/longstop/longstop/internal/wire"
 )
@@ -47,10 +46,7 @@ func (g *Gateway) Action(ctx context.Context, id string) (longstop.Action, error
 
 // find returns the action as last committed: from memory, where it is unresolved and the id is whole.
 func (g *Gateway) find(ctx context.Context, id string) (longstop.Action, error) {
-	g.mu.Lock()
-	hosts := slices.Collect(maps.Values(g.hosts))
-	g.mu.Unlock()
-	for _, h := range hosts {
+	for _, h := range g.allHosts() {
 		if a, ok := h.kept(longstop.ActionID(id)); ok {
 			return a, nil
 		}
@@ -91,13 +87,19 @@ func (g *Gateway) Journal(ctx context.Context, f JournalFilter) ([]longstop.Jour
 	}
 	shown := make([]longstop.JournalEntry, len(entries))
 	for i, e := range entries {
-		shown[i] = longstop.JournalEntry{Index: e.Index, At: e.At, Kind: string(e.Kind), ActionID: e.ActionID,
-			SessionID: e.SessionID, RunID: e.RunID, Host: e.Host, By: e.By}
-		if len(e.Body) > 0 {
-			shown[i].Body = e.Body
-		}
+		shown[i] = shownEntry(e)
 	}
 	return shown, nil
+}
+
+// shownEntry is an entry as people see it.
+func shownEntry(e journal.Entry) longstop.JournalEntry {
+	shown := longstop.JournalEntry{Index: e.Index, At: e.At, Kind: string(e.Kind), ActionID: e.ActionID,
+		SessionID: e.SessionID, RunID: e.RunID, Host: e.Host, By: e.By}
+	if len(e.Body) > 0 {
+		shown.Body = e.Body
+	}
+	return shown
 }
 
 // Raw returns what came over the wire about an action, oldest first.

@@ -304,7 +304,7 @@ func applyStep(step reconcile.Step, saw seeing, by string) func(*draft) error {
 			return nil
 		}
 	}
-	return nil // Escalate is shown by every view of the action; Collect has its own loop
+	return nil // Collect has its own loop
 }
 
 // ask puts the questions of a turn to the host, all on their way at once, and returns the answers.

@@ -94,7 +94,7 @@ func TestPointRetryMayStillRun(t *testing.T) {
 	b.until(idempotent.ID, "the cut is seen", func(a longstop.Action) bool { return a.Outcome == longstop.OutcomeUnknown })
 	b.refusedRetry(once.ID, longstop.RetryRequest{Preflight: "true"}, "may still be running")
 	b.refusedRetry(idempotent.ID, longstop.RetryRequest{}, "may still be running")
-	b.tap.set(nil)
+	b.tap.refuseDials(nil)
 	for _, id := range []longstop.ActionID{once.ID, idempotent.ID, read.ID, again.ID} {
 		b.cancel(id, nil)
 	}

@@ -64,6 +64,11 @@ const (
 	WaitGivenUp       Kind = "wait_given_up"      // someone stopped waiting; the work goes on
 	Retried           Kind = "retried"            // an action was asked for that is the next attempt at this one's work
 	RetryRefused      Kind = "retry_refused"      // a retry was asked for and is not allowed
+	Escalated         Kind = "escalated"          // what waiting does not mend was brought to people
+	EscalationOver    Kind = "escalation_over"    // what was brought to people is over
+	NoticeDelivered   Kind = "notice_delivered"   // a webhook or command took a notice
+	NoticeFailed      Kind = "notice_failed"      // a webhook or command did not take a notice; it is tried again
+	NoticesDropped    Kind = "notices_dropped"    // notices whose way is configured no more
 	ChannelOpened     Kind = "channel_opened"     // an SSH channel was opened
 	ChannelClosed     Kind = "channel_closed"     // an SSH channel ended, and how
 	RetentionApplied  Kind = "retention_applied"  // runs or raw bytes were removed as retention allows

@@ -85,13 +85,9 @@ func (c decision) seen(s Seen) []Step {
 	case contradiction != "" && settled(&c.action):
 		return steps
 	case contradiction != "":
-		return append(c.escalate(steps, longstop.UnreadableRecord, contradiction), c.askAgain())
+		return append(steps, c.askAgain())
 	case settled(&c.action):
-		steps = append(steps, Collect{})
-		if c.action.Workload.State == longstop.WorkloadLost {
-			return c.escalate(steps, c.action.Workload.LostBecause, "its owner is gone and left no result")
-		}
-		return steps
+		return append(steps, Collect{})
 	case c.cancelDue():
 		steps = append(steps, AskCancel{})
 	}
@@ -141,15 +137,14 @@ func (c decision) taken(by longstop.RunID) []Step {
 	return []Step{Reject{longstop.CodeKeyConflict, "the key has " + string(by) + " there, which another gateway started; nothing was started for this action"}}
 }
 
-// blind: no sight of the run, for a reason. It is asked about for ever, and said to people once it
-// has lasted.
+// blind: no sight of the run, for a reason. It is asked about for ever.
 func (c decision) blind(steps []Step, because longstop.UnknownReason, message string) []Step {
 	if settled(&c.action) {
 		return steps
 	}
 	steps = append(append(steps, c.unanswered()...), CannotSee{because, message})
 	lifecycle.CannotSee(&c.action, because, message, longstop.At(c.now))
-	return append(c.escalate(steps, because, message), c.askAgain())
+	return append(steps, c.askAgain())
 }
 
 // unanswered: of a submit that was sent nobody awaits an answer now.

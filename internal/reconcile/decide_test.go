@@ -85,8 +85,6 @@ func said(steps []reconcile.Step) string {
 			word += " " + string(s.Because)
 		case reconcile.CannotSee:
 			word += " " + string(s.Because)
-		case reconcile.Escalate:
-			word += " " + string(s.Because)
 		}
 		all = append(all, word)
 	}
@@ -118,12 +116,12 @@ func TestDecide(t *testing.T) {
 		{"unknown, claimed", action(lost), reconcile.Claimed{}, "Accept, AskAgain"},
 		{"unknown, running", action(lost), saw(record(3, running)), "ApplyRecord, AskAgain"},
 		{"unknown, finished", action(lost), saw(record(3, finished)), "ApplyRecord, Collect"},
-		{"unknown, removed after its retention", action(lost), reconcile.Expired{}, "Accept, CannotSee record_expired, Escalate record_expired, AskAgain"},
+		{"unknown, removed after its retention", action(lost), reconcile.Expired{}, "Accept, CannotSee record_expired, AskAgain"},
 		{"unknown, host gone", action(lost), gone, "CannotSee unreachable, AskAgain"},
 		{"sent, host gone", action(sent), gone, "MarkUnknown, CannotSee unreachable, AskAgain"},
 		{"unknown, host gone for long", action(lost, func(a *longstop.Action) { a.Launch.At = ago(time.Hour) }, unseen(longstop.Unreachable, time.Hour)), gone,
-			"CannotSee unreachable, Escalate unanswered_submit, AskAgain"},
-		{"unknown, another machine", action(lost), reconcile.Blocked{Because: longstop.HostMismatch}, "CannotSee host_mismatch, Escalate host_mismatch, AskAgain"},
+			"CannotSee unreachable, AskAgain"},
+		{"unknown, another machine", action(lost), reconcile.Blocked{Because: longstop.HostMismatch}, "CannotSee host_mismatch, AskAgain"},
 
 		{"unknown, a cancel wanted", action(lost, requested), reconcile.NotAsked{}, "Find"},
 		{"unknown, a cancel wanted, not found", action(lost, requested), reconcile.NotFound{}, "Void"},
@@ -140,25 +138,25 @@ func TestDecide(t *testing.T) {
 		{"running, a cancel unanswered, seen", action(accepted, observed(record(3, running)), unconfirmed), saw(record(3, running)), "ApplyRecord, AskCancel, AskAgain"},
 		{"running, a cancel unanswered, host gone", action(accepted, observed(record(3, running)), unconfirmed), gone, "CannotSee unreachable, AskAgain"},
 		{"running, a cancel unanswered for long", action(accepted, observed(record(3, running)), cancel(longstop.CancelUnconfirmed, time.Hour)), gone,
-			"CannotSee unreachable, Escalate unanswered_cancel, AskAgain"},
+			"CannotSee unreachable, AskAgain"},
 		{"running, a cancel delivered just now", action(accepted, observed(record(3, running)), cancel(longstop.CancelDelivered, 20*time.Second)), reconcile.NotAsked{}, "Look"},
 		{"running, a cancel delivered long ago", action(accepted, observed(record(3, running)), cancel(longstop.CancelDelivered, time.Minute)), reconcile.NotAsked{}, "AskCancel"},
 		{"running, a cancel refused", action(accepted, observed(record(3, running)), cancel(longstop.CancelRefused, time.Minute)), reconcile.NotAsked{}, "Look"},
 		{"running, host gone", action(accepted, observed(record(3, running))), gone, "CannotSee unreachable, AskAgain"},
 		{"running, host gone for long", action(accepted, observed(record(3, running)), unseen(longstop.Unreachable, 16*time.Second)), gone, "CannotSee unreachable, AskAgain"},
-		{"running, login refused", action(accepted, observed(record(3, running))), reconcile.Blocked{Because: longstop.AccessRefused}, "CannotSee access_refused, Escalate access_refused, AskAgain"},
-		{"running, record altered", action(accepted, observed(record(3, running))), reconcile.Blocked{Because: longstop.UnreadableRecord}, "CannotSee unreadable_record, Escalate unreadable_record, AskAgain"},
+		{"running, login refused", action(accepted, observed(record(3, running))), reconcile.Blocked{Because: longstop.AccessRefused}, "CannotSee access_refused, AskAgain"},
+		{"running, record altered", action(accepted, observed(record(3, running))), reconcile.Blocked{Because: longstop.UnreadableRecord}, "CannotSee unreadable_record, AskAgain"},
 		{"claimed, no record yet", action(accepted), reconcile.NotFound{}, "AskAgain"},
 		{"claimed, no record yet, a cancel wanted", action(accepted, requested), reconcile.NotFound{}, "AskCancel, AskAgain"},
 		{"claimed, no record for long", action(accepted, func(a *longstop.Action) { a.Launch.At = ago(time.Hour) }), reconcile.NotFound{},
-			"CannotSee unreadable_record, Escalate unreadable_record, AskAgain"},
-		{"running, not found", action(accepted, observed(record(3, running))), reconcile.NotFound{}, "CannotSee unreadable_record, Escalate unreadable_record, AskAgain"},
-		{"running, void", action(accepted, observed(record(3, running))), reconcile.Voided{}, "CannotSee unreadable_record, Escalate unreadable_record, AskAgain"},
-		{"running, taken", action(accepted, observed(record(3, running))), reconcile.Taken{By: "run_2"}, "CannotSee unreadable_record, Escalate unreadable_record, AskAgain"},
-		{"running, expired", action(accepted, observed(record(3, running))), reconcile.Expired{}, "CannotSee record_expired, Escalate record_expired, AskAgain"},
-		{"running, a record that cannot be", action(accepted, observed(record(3, running))), saw(record(4, longstop.WorkloadStarting)), "ApplyRecord, Escalate unreadable_record, AskAgain"},
+			"CannotSee unreadable_record, AskAgain"},
+		{"running, not found", action(accepted, observed(record(3, running))), reconcile.NotFound{}, "CannotSee unreadable_record, AskAgain"},
+		{"running, void", action(accepted, observed(record(3, running))), reconcile.Voided{}, "CannotSee unreadable_record, AskAgain"},
+		{"running, taken", action(accepted, observed(record(3, running))), reconcile.Taken{By: "run_2"}, "CannotSee unreadable_record, AskAgain"},
+		{"running, expired", action(accepted, observed(record(3, running))), reconcile.Expired{}, "CannotSee record_expired, AskAgain"},
+		{"running, a record that cannot be", action(accepted, observed(record(3, running))), saw(record(4, longstop.WorkloadStarting)), "ApplyRecord, AskAgain"},
 		{"running, finished", action(accepted, observed(record(3, running))), saw(record(4, finished)), "ApplyRecord, Collect"},
-		{"running, lost", action(accepted, observed(record(3, running))), saw(record(4, longstop.WorkloadLost)), "ApplyRecord, Collect, Escalate rebooted"},
+		{"running, lost", action(accepted, observed(record(3, running))), saw(record(4, longstop.WorkloadLost)), "ApplyRecord, Collect"},
 
 		{"finished", action(accepted, observed(record(3, finished))), reconcile.NotAsked{}, ""},
 		{"finished, a cancel that came too late", action(accepted, observed(record(3, finished)), cancel(longstop.CancelTooLate, time.Minute)), reconcile.NotAsked{}, ""},
@@ -281,35 +279,6 @@ func TestLaw3AnUnknownIsAskedAboutForEver(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-func TestEveryUnknownHasALimit(t *testing.T) {
-	t.Parallel()
-	for _, because := range []longstop.UnknownReason{longstop.UnansweredSubmit, longstop.UnansweredCancel, longstop.Unreachable,
-		longstop.AccessRefused, longstop.OwnerLost, longstop.Rebooted, longstop.HostMismatch, longstop.UnreadableRecord,
-		longstop.RecordExpired, longstop.NoOwner} {
-		if _, known := reconcile.Limits[because]; !known {
-			t.Errorf("%s has none", because)
-		}
-	}
-}
-
-func TestUnreachableIsSaidAfterAQuarterOfAnHour(t *testing.T) {
-	t.Parallel()
-	a := action(longstop.LaunchAccepted, observed(record(3, longstop.WorkloadRunning)))
-	gone := reconcile.Blocked{Because: longstop.Unreachable, Message: "no route"}
-	lifecycle.CannotSee(&a, longstop.Unreachable, "", ago(0))
-	for after, want := range map[time.Duration]bool{0: false, 14 * time.Minute: false, 15 * time.Minute: true, 48 * time.Hour: true} {
-		steps := reconcile.Decide(a, gone, now.Add(after))
-		if has[reconcile.Escalate](steps) != want {
-			t.Errorf("after %s: %s", after, said(steps))
-		}
-		for _, step := range steps {
-			if e, is := step.(reconcile.Escalate); is && (e.Since != ago(0) || e.Message != "no route") {
-				t.Errorf("after %s: %+v", after, e)
-			}
-		}
-	}
 }
 
 func TestAskAgainLessOftenTheLongerItLasts(t *testing.T) {

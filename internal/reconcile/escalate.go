@@ -1,6 +1,9 @@
 package reconcile
 
 import (
+	"fmt"
+	"path"
+	"strings"
 	"time"
 
 	"github.com/longstop/longstop"
@@ -21,30 +24,97 @@ var Limits = map[longstop.UnknownReason]time.Duration{
 	longstop.NoOwner:          0,
 }
 
-// escalate appends an Escalate where the unknown has lasted past its limit. A host that is out of
-// reach leaves a submit or cancel unanswered, and that is the more pressing unknown.
-func (c decision) escalate(steps []Step, because longstop.UnknownReason, message string) []Step {
-	a, since := &c.action, longstop.At(c.now)
+// Pressing is what of an action is to be brought to people by now: an unknown that has lasted past its
+// limit and that nobody has resolved, and processes that cannot be killed. a is as people see it: with
+// its verdict, and with the host's present sight.
+func Pressing(a *longstop.Action, now time.Time) []longstop.Escalation {
+	var list []longstop.Escalation
+	if survivors(a) {
+		list = append(list, longstop.Escalation{Because: longstop.SurvivorsLeft, Message: named(a.Workload.Survivors), Since: a.Cancel.KilledAt})
+	}
+	if !unknown(a, longstop.EscalationReason(a.UnknownBecause)) {
+		return list
+	}
+	because, since := lasting(a)
+	if since.IsZero() {
+		since = longstop.At(now)
+	}
+	if now.Sub(since.Time) < Limits[because] {
+		return list
+	}
+	message := ""
 	if o := a.Observation; o != nil && o.Because != "" {
-		since = o.Since
+		message = o.Message
 	}
-	if because == longstop.Unreachable {
-		switch {
-		case a.Launch.State != longstop.LaunchAccepted:
-			because, since = longstop.UnansweredSubmit, earlier(a.Launch.At, since)
-		case cancelWanted(a.Cancel.State):
-			because, since = longstop.UnansweredCancel, earlier(a.Cancel.At, since)
-		}
-	}
-	if c.now.Sub(since.Time) < Limits[because] {
-		return steps
-	}
-	return append(steps, Escalate{because, since, message})
+	return append(list, longstop.Escalation{Because: longstop.EscalationReason(because), Message: message, Since: since})
 }
 
+// Over reports whether what was brought to people for a reason is over. An unknown is one unknown,
+// whatever reasons follow each other: they end together.
+func Over(a *longstop.Action, because longstop.EscalationReason) bool {
+	if because == longstop.SurvivorsLeft {
+		return !survivors(a)
+	}
+	return !unknown(a, because)
+}
+
+// unknown reports whether the outcome is unknown and people have not said what it is. That a direct
+// action's is, when its channel has brought the end of its command, is no news.
+func unknown(a *longstop.Action, because longstop.EscalationReason) bool {
+	if a.Outcome != longstop.OutcomeUnknown || a.Resolution != nil {
+		return false
+	}
+	if because != longstop.EscalationReason(longstop.NoOwner) {
+		return true
+	}
+	s := a.SSHCommand.State
+	return s == longstop.SSHLost || s == longstop.SSHNoStatus
+}
+
+// lasting is the reason of an unknown and since when it lasts. A host that is out of reach leaves a
+// submit or cancel unanswered, and that is the more pressing unknown.
+func lasting(a *longstop.Action) (longstop.UnknownReason, longstop.Time) {
+	var since longstop.Time
+	if o := a.Observation; o != nil && o.Because != "" {
+		since = o.Since
+	} else if o != nil {
+		since = o.At
+	}
+	switch because := a.UnknownBecause; {
+	case because == longstop.UnansweredSubmit:
+		return because, earlier(a.Launch.At, since)
+	case because == longstop.UnansweredCancel, because == longstop.Unreachable && cancelWanted(a.Cancel.State):
+		return longstop.UnansweredCancel, earlier(a.Cancel.At, since)
+	case a.Request.Owner == longstop.OwnerNone:
+		return because, a.SSHCommand.At
+	default:
+		return because, since
+	}
+}
+
+// earlier is the earlier of two times, of which either may be absent.
 func earlier(a, b longstop.Time) longstop.Time {
-	if a.IsZero() || b.Before(a.Time) {
+	if a.IsZero() || !b.IsZero() && b.Before(a.Time) {
 		return b
 	}
 	return a
+}
+
+func survivors(a *longstop.Action) bool {
+	return a.Workload.State == longstop.WorkloadCancelling && len(a.Workload.Survivors) > 0 && a.Resolution == nil
+}
+
+// mostNamed is how many processes a message names.
+const mostNamed = 5
+
+func named(list []longstop.Process) string {
+	var who []string
+	for _, p := range list[:min(len(list), mostNamed)] {
+		name, _, _ := strings.Cut(p.Command, " ") // arguments are nobody's business out there
+		who = append(who, fmt.Sprintf("%d %s: %s", p.PID, path.Base(name), p.Why))
+	}
+	if more := len(list) - mostNamed; more > 0 {
+		who = append(who, fmt.Sprintf("and %d more", more))
+	}
+	return "cannot be killed: " + strings.Join(who, ", ")
 }

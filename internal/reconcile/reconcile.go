@@ -82,12 +82,6 @@ type (
 	}
 	// AskAgain comes last: decide anew after this time, with NotAsked.
 	AskAgain struct{ After time.Duration }
-	// Escalate brings an unknown to people. It is returned each time; saying it once is the caller's.
-	Escalate struct {
-		Because longstop.UnknownReason
-		Since   longstop.Time
-		Message string
-	}
 )
 
 func (MarkUnknown) step() {}
@@ -101,4 +95,3 @@ func (AskCancel) step()   {}
 func (Collect) step()     {}
 func (CannotSee) step()   {}
 func (AskAgain) step()    {}
-func (Escalate) step()    {}

@@ -23,6 +23,9 @@ type statements struct {
 	putHost, deleteHost        *sql.Stmt
 	host, isEnrolled           *sql.Stmt
 	keep, unkeep               *sql.Stmt
+	addNotice, putNotice       *sql.Stmt
+	deleteNotice, dropNotices  *sql.Stmt
+	noticeWays                 *sql.Stmt
 	collected, wasRead         *sql.Stmt
 	putPolicy                  *sql.Stmt
 	addToken, revokeToken      *sql.Stmt
@@ -68,7 +71,12 @@ func (s *statements) all() map[**sql.Stmt]string {
 			ON CONFLICT (size) DO UPDATE SET at = excluded.at, cosigned = excluded.cosigned, note = excluded.note WHERE excluded.cosigned >= cosigned`,
 		&s.dropCheckpoints: `DELETE FROM checkpoints WHERE cosigned = 0 AND size NOT IN (
 			SELECT size FROM checkpoints WHERE cosigned = 0 ORDER BY size DESC LIMIT ?)`,
-		&s.collected: `UPDATE kept SET collected_at = ?2 WHERE run_id = ?1`,
+		&s.collected:    `UPDATE kept SET collected_at = ?2 WHERE run_id = ?1`,
+		&s.addNotice:    `INSERT INTO notices (way, entry, id, tries, due_at, failure) VALUES (?, ?, ?, 0, ?, '')`,
+		&s.putNotice:    `UPDATE notices SET tries = ?, due_at = ?, failure = ? WHERE way = ? AND entry = ?`,
+		&s.deleteNotice: `DELETE FROM notices WHERE way = ? AND entry = ?`,
+		&s.dropNotices:  `DELETE FROM notices WHERE way = ?`,
+		&s.noticeWays:   `SELECT way, count(*) FROM notices GROUP BY way`,
 		&s.putPolicy: `INSERT INTO policy (one, entry, digest, text) VALUES (1, ?1, ?2, ?3)
 			ON CONFLICT (one) DO UPDATE SET entry = ?1, digest = ?2, text = ?3`,
 		&s.wasRead: `UPDATE kept SET unread = unread & ~?2 WHERE run_id = ?1`,

@@ -27,6 +27,9 @@ type Store struct {
 	conn  *sql.Conn
 	stmt  statements
 
+	toldKinds []journal.Kind // of entries that people are told of, and
+	ways      []string       // how: see Tell
+
 	flushes atomic.Int64
 	waiting atomic.Int64 // callers of Update that have not had their turn
 

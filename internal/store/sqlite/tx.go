@@ -63,7 +63,7 @@ func (tx *Tx) Append(e journal.Entry, raws ...Raw) (int64, error) {
 		}
 	}
 	*tree = next
-	return e.Index, nil
+	return e.Index, tx.addNotices(&e)
 }
 
 func kept(raw []byte) []byte {
