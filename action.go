@@ -134,7 +134,8 @@ type Approval struct {
 	ExpiresAt Time          `json:"expires_at,omitzero"` // of the permission to launch; what runs is not bound by it
 	Policy    string        `json:"policy,omitempty"`    // "sha256:…" of the policy that asked
 	Rule      string        `json:"rule,omitempty"`      // of it, that asked
-	Because   string        `json:"because,omitempty"`   // why it asked, or why the answer was no
+	Because   string        `json:"because,omitempty"`   // why it asked, by that rule
+	Reason    string        `json:"reason,omitempty"`    // of who denied it, or took it back
 }
 
 // Launch is the fact about the submit.

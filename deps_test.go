@@ -131,7 +131,8 @@ var rooms = map[string]room{
 		third: edges{"golang.org/x/crypto": "plain SSH where no ssh is installed"}},
 	"cmd/longstop": {floor: 5, ours: edges{
 		".": words, "internal/client": "the API", "internal/lifecycle": "exit statuses", "internal/fastjson": plainly,
-		"internal/journal": "bundles and checkpoints are verified without a gateway"},
+		"internal/journal":  "bundles and checkpoints are verified without a gateway",
+		"internal/approver": "the key is made where the person types"},
 		third: edges{
 			"github.com/spf13/cobra": "verbs, flags, completion",
 			"github.com/spf13/pflag": "flags",
@@ -164,6 +165,8 @@ var reach = map[string]edges{
 		"github.com/spf13/cobra":               "verbs, flags, completion",
 		"github.com/spf13/pflag":               "by way of cobra",
 		"github.com/inconshreveable/mousetrap": "by way of cobra, on Windows alone",
+		"golang.org/x/crypto/argon2":           "a person's key from their passphrase; nothing of SSH",
+		"golang.org/x/crypto/blake2b":          "by way of argon2",
 		"golang.org/x/sys":                     "terminals",
 		"golang.org/x/term":                    "terminals",
 		"golang.org/x/mod":                     "the journal's hashes and signed notes, by way of internal/journal",

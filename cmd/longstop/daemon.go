@@ -123,14 +123,22 @@ func (a *app) daemonStatus(ctx context.Context) error {
 	if err != nil {
 		return silent(gateway, err)
 	}
+	approvers, err := gateway.Approvers(asking)
+	if err != nil && longstop.CodeOf(err) != longstop.CodeVersionMismatch && longstop.CodeOf(err) != longstop.CodeNotFound {
+		return silent(gateway, err)
+	}
 	if a.json {
 		a.printJSON(struct {
 			Running bool `json:"running"`
 			longstop.DaemonStatus
-		}{true, now})
+			Approvers []longstop.KnownApprover `json:"approvers"`
+		}{true, now, append([]longstop.KnownApprover{}, approvers...)})
 		return nil
 	}
 	fmt.Fprintf(a.out, "a gateway runs%s%s\nhome %s\nlog  %s\n", between, daemonWords(&now, a.now()), plain(now.Home), plain(gateway.Home.Log()))
+	if len(approvers) > 0 {
+		fmt.Fprintf(a.out, "approvers %s\n", approverList(approvers, a.now()))
+	}
 	return nil
 }
 

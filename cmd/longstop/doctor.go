@@ -76,6 +76,9 @@ func (a *app) doctor(ctx context.Context, offline bool) error {
 	if gateway != nil {
 		daemon := checkGateway(ctx, gateway)
 		add(daemon)
+		if daemon.State != "wrong" {
+			add(checkApprovers(ctx, gateway, a.now()))
+		}
 		if daemon.State == "ok" && !offline {
 			add(a.checkHosts(ctx, gateway)...)
 		}
@@ -170,6 +173,42 @@ func checkGateway(ctx context.Context, gateway *client.Client) finding {
 		return warning("gateway", fmt.Sprintf("it is %s, this longstop %s", now.Version, longstop.Version), "longstop daemon stop (runs go on): the next command starts the new one")
 	}
 	return good("gateway", "longstopd %s, pid %d", now.Version, now.PID)
+}
+
+// checkApprovers says who may approve, and how they came to: the first was trusted without a proof.
+func checkApprovers(ctx context.Context, gateway *client.Client, now time.Time) finding {
+	ctx, cancel := context.WithTimeout(ctx, statusPatience)
+	defer cancel()
+	list, err := gateway.Approvers(ctx)
+	if err != nil {
+		return wrong("approvers", err, "")
+	}
+	for i := range list {
+		if k := &list[i]; k.Changed != "" {
+			return wrong("approvers", fmt.Errorf("the key of %s is refused: %s", k.Name, k.Changed), "longstop journal verify; then docs/approvals.md")
+		}
+	}
+	if len(list) == 0 {
+		return good("approvers", "none: whoever sets the first one is it (longstop approver set)")
+	}
+	return good("approvers", "%s", approverList(list, now))
+}
+
+// approverList is who may approve, on one line.
+func approverList(list []longstop.KnownApprover, now time.Time) string {
+	var all []string
+	for i := range list {
+		k := &list[i]
+		one := k.Name + ", key " + keyWord(k.PublicKey) + ", set " + clock(k.SetAt, now) + " by " + k.SetBy
+		if k.First {
+			one += " (the first: trusted on first use)"
+		}
+		if k.Changed != "" {
+			one += " ! refused: " + k.Changed
+		}
+		all = append(all, plain(one))
+	}
+	return strings.Join(all, "; ")
 }
 
 // checkHosts asks all hosts at once.

@@ -26,6 +26,9 @@ func changed(prev, next *longstop.Action, now time.Time) []string {
 	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	host := plain(next.Host)
 
+	if line := approvalNote(prev.Approval.State, next, now); line != "" {
+		say("%s", line)
+	}
 	if next.Launch.State == longstop.LaunchUnknown && prev.Launch.State != longstop.LaunchUnknown {
 		say("whether %s began is not known: %s is asked, and nothing is started twice", next.ID, host)
 	}

@@ -63,8 +63,8 @@ With --json the run's output is not shown (longstop logs has it): stdout carries
 end. With -d it carries the action's id alone.
 
 Exit status: the command's own (128+n for a signal) · 250 the outcome is unknown · 251 nothing was started ·
-252 cancelled · 253 still running, left to the gateway · 254 Longstop's own error. With -d: 0 accepted, 250,
-251, 254. The last line, and --json, tell a command's own 250 from ours.`,
+252 cancelled · 253 still running, or waiting for approval: left to the gateway · 254 Longstop's own error. With
+-d: 0 accepted, 250, 251, 253 waiting for approval (nothing was sent), 254. The last line, and --json, tell a command's own 250 from ours.`,
 		Example: `  longstop run web-1 -- ./migrate.sh --to 42
   longstop run web-1 -c 'make test 2>&1 | tail -20' --deadline 30m
   longstop run -d --detached --deadline 6h db-1 -- pg_dumpall -f /backup/all.sql
@@ -382,9 +382,10 @@ func (a *app) launch(ctx context.Context, gateway *client.Client, noWait bool, o
 	return a.ranTo(ctx, f, action, err, noWait)
 }
 
-// answered reports whether the host has said whether it took the run, or nobody can tell.
+// answered reports whether the host has said whether it took the run, or nobody can tell, or a person is to
+// be asked first.
 func answered(a *longstop.Action) bool {
-	return a.Settled() || a.Launch.State == longstop.LaunchAccepted || a.Launch.State == longstop.LaunchUnknown
+	return a.Settled() || awaitsApproval(a) || a.Launch.State == longstop.LaunchAccepted || a.Launch.State == longstop.LaunchUnknown
 }
 
 // ranTo says how a run ended, or was left, and with which status.
@@ -411,6 +412,10 @@ func (a *app) ranTo(ctx context.Context, f *follower, action *longstop.Action, e
 	}
 	if a.json {
 		a.printJSON(action)
+	}
+	if noWait && awaitsApproval(action) {
+		a.talk.must("nothing was sent%slongstop wait %s", between, action.ID)
+		return status(longstop.ExitStillRunning)
 	}
 	if noWait && !action.Settled() {
 		if action.Launch.State == longstop.LaunchAccepted {

@@ -24,6 +24,7 @@ import (
 //	status N CMD…     CMD ends with exit status N
 //	link WHAT         freeze, thaw or cut the link to the server, in a script that begins with link
 //	eventually CMD…   CMD succeeds within a generous bound; its output is that of the last time
+//	types N FILE CMD… CMD at a terminal, where FILE's lines are typed (tty_test.go)
 //	raw FILE TEXT     writes TEXT with Go's escapes, so that it can be any bytes
 func TestScripts(t *testing.T) {
 	if testing.Short() {
@@ -39,6 +40,7 @@ func TestScripts(t *testing.T) {
 			"eventually": eventually,
 			"raw":        rawFile,
 			"link":       link,
+			"types":      types,
 		},
 	})
 }

@@ -144,7 +144,10 @@ func lanes(a *longstop.Action, now time.Time, columns int) string {
 		lane("", longstop.Time{}, "because: "+plain(reason))
 	}
 	if a.Approval.State != longstop.ApprovalNotRequired && a.Approval.State != "" {
-		lane("approved", a.Approval.At, words(string(a.Approval.State)), by(a.Approval.By))
+		lane("approval", a.Approval.At, approvalWords(&a.Approval, now)...)
+		if why := filled([]string{ruleWords(&a.Approval), plain(a.Approval.Because)}); why[0] != "-" {
+			lane("", longstop.Time{}, why...)
+		}
 	}
 	lane("launch", a.Launch.At, launchWords(a)...)
 	lane("ssh", a.SSHCommand.At, sshWords(&a.SSHCommand)...)

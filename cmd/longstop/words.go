@@ -341,8 +341,9 @@ func notStarted(a *longstop.Action) string {
 	if a.Launch.Because != "" {
 		return words(a.Launch.Because)
 	}
-	if a.Approval.State == longstop.ApprovalDenied || a.Approval.State == longstop.ApprovalExpired || a.Approval.State == longstop.ApprovalRevoked {
-		return "approval " + words(string(a.Approval.State))
+	switch a.Approval.State {
+	case longstop.ApprovalDenied, longstop.ApprovalExpired, longstop.ApprovalRevoked:
+		return strings.Join(filled([]string{"approval " + words(string(a.Approval.State)), plain(a.Approval.Reason)}), between)
 	}
 	return ""
 }

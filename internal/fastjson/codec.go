@@ -521,6 +521,10 @@ func appendApproval(b []byte, v *longstop.Approval) []byte {
 		b = append(b, `,"because":`...)
 		b = appendString(b, string(v.Because))
 	}
+	if v.Reason != "" {
+		b = append(b, `,"reason":`...)
+		b = appendString(b, string(v.Reason))
+	}
 	return end(b, start)
 }
 
@@ -1562,6 +1566,8 @@ func readApproval(r *reader, v *longstop.Approval) {
 			v.Rule = string(r.text())
 		case "because":
 			v.Because = string(r.text())
+		case "reason":
+			v.Reason = string(r.text())
 		default:
 			r.lost = true
 		}

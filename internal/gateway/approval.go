@@ -62,7 +62,7 @@ func (g *Gateway) Approve(ctx context.Context, id string, by longstop.Requester,
 func (g *Gateway) Deny(ctx context.Context, id, reason string, by longstop.Requester, proof longstop.Proof) (longstop.Action, error) {
 	about := longstop.ChallengeRequest{Kind: longstop.ChallengeDeny, ActionID: longstop.ActionID(id), Reason: reason}
 	return g.decide(ctx, about, by, proof, func(d *draft, e *Evidence) error {
-		d.Approval.By, d.Approval.At, d.Approval.Because = "approver "+e.Approver, d.at, reason
+		d.Approval.By, d.Approval.At, d.Approval.Reason = "approver "+e.Approver, d.at, reason
 		d.note(journal.ApprovalDenied, d.Approval.By, map[string]any{"reason": reason, "proof": e})
 		return nil
 	})
@@ -74,7 +74,7 @@ func (g *Gateway) Revoke(ctx context.Context, id, reason string, by longstop.Req
 	about := longstop.ChallengeRequest{Kind: longstop.ChallengeRevoke, ActionID: longstop.ActionID(id), Reason: reason}
 	a, err := g.decide(ctx, about, by, proof, func(d *draft, e *Evidence) error {
 		who := "approver " + e.Approver
-		d.Approval.Because = reason
+		d.Approval.Reason = reason
 		d.note(journal.ApprovalRevoked, who, map[string]any{"reason": reason, "proof": e})
 		if d.Launch.State == longstop.LaunchNotAttempted || d.Request.Lifetime != longstop.Leased {
 			return nil

@@ -80,9 +80,9 @@ func notPermitted(a *longstop.Action) error {
 	e := &longstop.Error{Code: longstop.CodeDenied, ActionID: a.ID, Hint: "longstop show " + string(a.ID)}
 	switch a.Approval.State {
 	case longstop.ApprovalDenied:
-		e.Message = fmt.Sprintf("%s said no: %s; nothing was sent", a.Approval.By, a.Approval.Because)
+		e.Message = fmt.Sprintf("%s said no: %s; nothing was sent", a.Approval.By, a.Approval.Reason)
 	case longstop.ApprovalRevoked:
-		e.Message = fmt.Sprintf("the approval was taken back: %s; nothing was sent", a.Approval.Because)
+		e.Message = fmt.Sprintf("the approval was taken back: %s; nothing was sent", a.Approval.Reason)
 	case longstop.ApprovalExpired:
 		e.Code = longstop.CodeExpired
 		e.Message = fmt.Sprintf("nobody approved it until %s, which is not a no; nothing was sent", a.Approval.ExpiresAt.Local().Format("15:04:05"))
