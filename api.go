@@ -150,6 +150,44 @@ type LimitOffer struct {
 	Remedy  string `json:"remedy,omitempty"` // what lets the host hold it
 }
 
+// Policy is the policy that holds: GET /api/v1/policy.
+type Policy struct {
+	Digest string `json:"digest,omitempty"` // "sha256:…" of the text; absent: there is none, and everything is allowed
+	Text   string `json:"text,omitempty"`
+}
+
+// PolicyChange is the body of PUT /api/v1/policy. Its proof is of a challenge of the kind policy, whose
+// content is the text's digest.
+type PolicyChange struct {
+	Text  string `json:"text"`
+	Proof Proof  `json:"proof"`
+}
+
+// PolicyVerdict is what a policy says to a request: the answer of POST /api/v1/policy/explain, whose body
+// is the RunRequest, and what an action's first journal entry has.
+type PolicyVerdict struct {
+	Policy   string `json:"policy,omitempty"` // its digest
+	Decision string `json:"decision"`         // "allow", "ask" or "deny"
+	Rule     string `json:"rule,omitempty"`   // "rule 3", a name, or "default"
+	Line     int    `json:"line,omitempty"`   // of the rule
+	Reason   string `json:"reason,omitempty"`
+	// Because says which of the request's commands the rule is about, and where.
+	Because      string       `json:"because,omitempty"`
+	Exceeds      string       `json:"exceeds,omitempty"` // what is asked beyond the rule's limits: it is denied
+	Limits       PolicyLimits `json:"limits,omitzero"`
+	ApprovalTTLS float64      `json:"approval_ttl_s,omitempty"`
+	Given        []string     `json:"given,omitempty"` // fields of the request that the limits gave
+	Findings     []Finding    `json:"findings,omitempty"`
+}
+
+// PolicyLimits are a rule's limits; 0 bounds nothing.
+type PolicyLimits struct {
+	DeadlineS      float64 `json:"deadline_s,omitempty"`
+	PerHost        int     `json:"per_host,omitempty"`
+	PerRequester   int     `json:"per_requester,omitempty"`
+	OutputMaxBytes int64   `json:"output_max_bytes,omitempty"`
+}
+
 // DaemonStatus is the answer of GET /api/v1/status.
 type DaemonStatus struct {
 	Version    string `json:"version"`

@@ -54,6 +54,9 @@ type Gateway interface {
 	Approvers(ctx context.Context) ([]longstop.KnownApprover, error)
 	SetApprover(ctx context.Context, a longstop.Approver, proof *longstop.Proof, by longstop.Requester) (longstop.KnownApprover, error)
 	RemoveApprover(ctx context.Context, name string, proof longstop.Proof, by longstop.Requester) (longstop.KnownApprover, error)
+	Policy() longstop.Policy
+	SetPolicy(ctx context.Context, text []byte, by longstop.Requester, proof longstop.Proof) (longstop.Policy, error)
+	Explain(req longstop.RunRequest, peer longstop.Requester) (longstop.PolicyVerdict, error)
 	RefuseAgent(ctx context.Context, who longstop.Requester, asked, id string) error
 	Agent(ctx context.Context, token string) (longstop.Requester, error)
 	CreateToken(ctx context.Context, req longstop.TokenRequest, by longstop.Requester) (longstop.NewToken, error)

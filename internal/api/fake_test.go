@@ -348,6 +348,15 @@ func (f *fake) SetApprover(_ context.Context, a longstop.Approver, proof *longst
 func (f *fake) RemoveApprover(_ context.Context, name string, proof longstop.Proof, _ longstop.Requester) (longstop.KnownApprover, error) {
 	return longstop.KnownApprover{Approver: longstop.Approver{Name: name}, SetBy: proof.Challenge}, nil
 }
+func (f *fake) Policy() longstop.Policy {
+	return longstop.Policy{Digest: "sha256:p", Text: "default: deny\n"}
+}
+func (f *fake) SetPolicy(_ context.Context, text []byte, by longstop.Requester, proof longstop.Proof) (longstop.Policy, error) {
+	return longstop.Policy{Digest: by.Kind + " " + proof.Challenge, Text: string(text)}, nil
+}
+func (f *fake) Explain(req longstop.RunRequest, peer longstop.Requester) (longstop.PolicyVerdict, error) {
+	return longstop.PolicyVerdict{Decision: "deny", Rule: peer.Kind + " on " + req.Host}, nil
+}
 func (f *fake) RefuseAgent(_ context.Context, who longstop.Requester, asked, id string) error {
 	return &longstop.Error{Code: longstop.CodeNotAllowed, Message: who.Name + " asked " + asked, ActionID: longstop.ActionID(id)}
 }

@@ -63,6 +63,10 @@ var routes = []route{
 	{pattern: "PUT /api/v1/approvers/{name}", open: people, answer: (*Server).setApprover},
 	{pattern: "DELETE /api/v1/approvers/{name}", open: people, answer: (*Server).removeApprover},
 
+	{pattern: "GET /api/v1/policy", open: all, answer: (*Server).policy},
+	{pattern: "PUT /api/v1/policy", open: people, answer: (*Server).setPolicy},
+	{pattern: "POST /api/v1/policy/explain", open: all, answer: (*Server).explainPolicy},
+
 	{pattern: "GET /api/v1/tokens", open: people, answer: (*Server).tokens},
 	{pattern: "POST /api/v1/tokens", open: people, answer: (*Server).createToken},
 	{pattern: "DELETE /api/v1/tokens/{name}", open: people, answer: (*Server).revokeToken},

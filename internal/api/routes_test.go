@@ -32,6 +32,7 @@ var agentsMay = []string{
 	"GET /api/v1/journal",
 	"GET /api/v1/approvals",
 	"GET /api/v1/approvers",
+	"GET /api/v1/policy", "POST /api/v1/policy/explain",
 }
 
 // Every route says whose it is, and those of people answer an agent's token with a refusal.

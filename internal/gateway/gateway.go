@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/longstop/longstop"
@@ -41,7 +42,7 @@ type Config struct {
 	Heartbeat time.Duration // of serve channels; default 5 s. Three make an observation stale
 	Idle      time.Duration // how long an unused channel is kept; default 10 min
 	Retention Retention
-	// Policy answers requests, with its own digest; nil: everything is let through.
+	// Policy answers requests, with its own digest; nil: the policy that the store keeps does (SetPolicy).
 	Policy    func(policy.Question) (policy.Verdict, string)
 	Witnesses []string // keys of witnesses whose cosignatures of the journal's checkpoints are kept
 	Ways      []Way    // to tell people of what waiting does not mend
@@ -70,6 +71,9 @@ type Gateway struct {
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
 	work sync.WaitGroup
+
+	policy     atomic.Pointer[policy.Policy] // that holds; nil allows everything
+	policyTurn sync.Mutex
 
 	mu    sync.Mutex
 	hosts map[string]*host
@@ -134,6 +138,9 @@ func (g *Gateway) begin() error {
 	})
 	if err != nil {
 		return fmt.Errorf("journal the start: %w", err)
+	}
+	if err := g.loadPolicy(); err != nil {
+		return err
 	}
 	g.goes(g.checkpointHourly)
 	if err := g.loadHosts(); err != nil {

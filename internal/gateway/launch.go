@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -50,16 +49,19 @@ func (g *Gateway) launch(ctx context.Context, req longstop.RunRequest, next *nex
 		return longstop.Action{}, err
 	}
 	by := requester(req.By, peer)
-	want.verdict, want.policy = g.judge(policy.Question{Host: h.name, By: by, Request: want.request})
+	g.bind(want, h, by)
 	l := &launching{g: g, h: h, want: want, next: next, ctx: ctx, done: make(chan struct{})}
 	a, existing, err := l.enter(ctx, by)
 	if err != nil {
 		return longstop.Action{}, err
 	}
-	if !existing {
+	switch {
+	case !existing && a.Launch.State == longstop.LaunchRejected:
+		l.dropped()
+	case !existing:
 		g.goes(l.run)
 		runtime.Gosched() // the host is told before anybody here is
-	} else if told.Note != nil {
+	case told.Note != nil:
 		told.Note("this key has its run since " + a.CreatedAt.Local().Format(time.DateTime) + ": nothing new is started")
 	}
 	a, err = g.await(ctx, a, told.Note, func(a longstop.Action, changed bool) bool {
@@ -160,6 +162,7 @@ func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.
 	a := longstop.Action{
 		ID: longstop.NewActionID(now.Time), SessionID: l.want.session, RunID: longstop.NewRunID(), Host: l.h.name,
 		CreatedAt: now, RequestedBy: by, Request: l.want.request, IdempotencyKey: l.want.key, Attempt: 1,
+		Findings: l.want.verdict.Findings,
 		Approval: longstop.Approval{State: longstop.ApprovalNotRequired}, Launch: longstop.Launch{State: longstop.LaunchNotAttempted},
 		SSHCommand: longstop.SSHCommand{State: longstop.SSHNotOpened}, Workload: longstop.Workload{State: longstop.WorkloadNone},
 		Cancel: longstop.Cancel{State: longstop.CancelNone},
@@ -171,18 +174,12 @@ func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.
 	l.next.make(&a)
 	l.id, l.made, l.secret = a.ID, a, make([]byte, 32)
 	rand.Read(l.secret)
-	if l.want.stdin == "" && l.want.verdict.Decision != policy.Ask {
+	if l.want.stdin == "" && l.want.verdict.Decision == policy.Allow {
 		l.warm = l.h.current() // what waits for approval never travels ahead of it
 	}
-	d := draft{Action: a, made: &l.made, secret: l.secret, at: now}
-	d.note(journal.Requested, words(by), map[string]any{"env": l.want.envMACs})
-	if l.want.verdict.Decision == policy.Ask {
-		l.g.askApproval(&d, l.want.verdict, l.want.policy)
-	}
-	if l.warm != nil {
-		if err := l.intend(&d, l.warm, nil); err != nil {
-			return a, false, err
-		}
+	d, err := l.draft(&a, l.want.denied())
+	if err != nil {
+		return a, false, err
 	}
 	a.Approval = d.Approval
 	l.made = a
@@ -200,10 +197,30 @@ func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.
 		}
 		return *existing, true, nil
 	}
-	l.answered = ahead.complete()
+	if d.Launch.State == longstop.LaunchRejected {
+		ahead.withdraw() // too many at once
+	} else {
+		l.answered = ahead.complete()
+	}
 	l.g.publish(d.Action)
 	l.next.publish()
 	return d.Action, false, nil
+}
+
+// draft is the new action as its first transaction has it: intended where a channel is up, waiting for
+// approval, or denied for a reason.
+func (l *launching) draft(a *longstop.Action, denied string) (draft, error) {
+	d := draft{Action: *a, made: &l.made, secret: l.secret, at: a.CreatedAt}
+	d.note(journal.Requested, words(a.RequestedBy), l.requested())
+	switch {
+	case denied != "":
+		return d, l.deny(&d, denied)
+	case l.want.verdict.Decision == policy.Ask:
+		l.g.askApproval(&d, l.want.verdict, l.want.policy)
+	case l.warm != nil:
+		return d, l.intend(&d, l.warm, nil)
+	}
+	return d, nil
 }
 
 // put writes the new action unless its key is taken: by the same request, which is then returned,
@@ -220,6 +237,11 @@ func (l *launching) put(ctx context.Context, d *draft) (existing *longstop.Actio
 		if err := tx.Enrolled(l.h.name); err != nil {
 			return err // removed meanwhile: nobody would ask what became of it
 		}
+		if d.Launch.State != longstop.LaunchRejected {
+			if err := l.makeRoom(tx, d); err != nil {
+				return err
+			}
+		}
 		if err := l.next.follow(tx, d); err != nil {
 			return err
 		}
@@ -228,27 +250,17 @@ func (l *launching) put(ctx context.Context, d *draft) (existing *longstop.Actio
 	if err != nil || existing == nil || existing.Request.Digest == d.Request.Digest {
 		return existing, err
 	}
-	macs, err := l.g.envMACs(ctx, existing.ID)
+	says, err := l.g.requestedAs(ctx, existing.ID)
 	if err != nil {
 		return nil, err
 	}
+	if l.sameAsked(existing, says) {
+		return existing, nil
+	}
 	return nil, &longstop.Error{Code: longstop.CodeKeyConflict, ActionID: existing.ID,
 		Message: fmt.Sprintf("the key %q belongs to %s, whose request differs in: %s; nothing was started",
-			d.IdempotencyKey, existing.ID, strings.Join(differences(existing, macs, l.h.name, l.want), ", ")),
+			d.IdempotencyKey, existing.ID, strings.Join(differences(existing, says.Env, l.h.name, l.want), ", ")),
 		Hint: "use another key for other work; longstop show " + string(existing.ID)}
-}
-
-// envMACs are what was kept of an action's environment when it was requested.
-func (g *Gateway) envMACs(ctx context.Context, id longstop.ActionID) (map[string]string, error) {
-	entries, err := g.store.Entries(ctx, sqlite.EntryFilter{Action: id, Limit: 1})
-	if err != nil || len(entries) == 0 {
-		return nil, err
-	}
-	var requested struct {
-		Env map[string]string `json:"env"`
-	}
-	err = json.Unmarshal(entries[0].Body, &requested)
-	return requested.Env, err
 }
 
 // intend makes the submit for a channel and notes, inside a change, that it is about to go out. The

@@ -15,14 +15,6 @@ import (
 // A launch that policy asks about waits for a person, in the hands in which it is. Only these have what is
 // kept nowhere: the values of the environment, standard input, what a terminal is like.
 
-// judge puts a request to the policy, and returns with its verdict the digest of the policy.
-func (g *Gateway) judge(q policy.Question) (policy.Verdict, string) {
-	if g.cfg.Policy == nil {
-		return policy.Verdict{Decision: policy.Allow}, ""
-	}
-	return g.cfg.Policy(q)
-}
-
 // askApproval makes a new action wait for a person, as the policy wants.
 func (g *Gateway) askApproval(d *draft, v policy.Verdict, digest string) {
 	d.Approval = longstop.Approval{State: longstop.ApprovalPending, ExpiresAt: longstop.At(d.at.Add(v.ApprovalTTL)),

@@ -45,7 +45,9 @@ type asked struct {
 	pty     *longstop.Terminal
 	stdin   string // path of the spooled bytes, or empty
 	verdict policy.Verdict
-	policy  string // "sha256:…" of the policy that gave the verdict; empty without one
+	policy  string   // "sha256:…" of the policy that gave the verdict; empty without one
+	exceeds string   // what is asked beyond the verdict's limits
+	given   []string // fields that those limits gave
 }
 
 func usage(format string, args ...any) error {

@@ -114,11 +114,11 @@ func (n *nextAttempt) compare(ctx context.Context, want *asked, note func(string
 	if n == nil || n.earlier.Request.Digest == want.request.Digest {
 		return nil
 	}
-	macs, err := n.g.envMACs(ctx, n.earlier.ID)
+	says, err := n.g.requestedAs(ctx, n.earlier.ID)
 	if err != nil {
 		return err
 	}
-	n.differs = differences(&n.earlier, macs, n.earlier.Host, want)
+	n.differs = differences(&n.earlier, says.Env, n.earlier.Host, want)
 	tell(note, fmt.Sprintf("other than in %s: %s", n.earlier.ID, strings.Join(n.differs, ", ")))
 	return nil
 }

@@ -8,6 +8,8 @@
 package policy
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/longstop/longstop"
@@ -47,4 +49,29 @@ type Limits struct {
 	PerHost      int           // unresolved actions on the host, this one among them
 	PerRequester int           // unresolved actions of the requester, this one among them
 	Output       int64         // bytes kept of each stream: the most that may be asked for, and what a request without gets
+}
+
+// Shown is the verdict as the API shows it.
+func (v Verdict) Shown(digest string) longstop.PolicyVerdict {
+	return longstop.PolicyVerdict{
+		Policy: digest, Decision: string(v.Decision), Rule: v.Rule, Line: v.Line, Reason: v.Reason, Because: v.Because,
+		Limits: longstop.PolicyLimits{DeadlineS: v.Limits.Deadline.Seconds(), PerHost: v.Limits.PerHost,
+			PerRequester: v.Limits.PerRequester, OutputMaxBytes: v.Limits.Output},
+		ApprovalTTLS: v.ApprovalTTL.Seconds(), Findings: v.Findings,
+	}
+}
+
+// Named is the rule as one says it: its name and line.
+func (v Verdict) Named() string {
+	if v.Line == 0 {
+		return "the policy's default"
+	}
+	return fmt.Sprintf("the policy's %s (line %d)", ruleWords(v.Rule), v.Line)
+}
+
+func ruleWords(name string) string {
+	if strings.HasPrefix(name, "rule ") {
+		return name
+	}
+	return fmt.Sprintf("rule %q", name)
 }

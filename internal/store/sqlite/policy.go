@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+
+	"github.com/longstop/longstop"
 )
 
 // PutPolicy makes a policy the one that holds. The entry is the one of this update that names it.
@@ -26,4 +28,16 @@ func (s *Store) Policy(ctx context.Context) (text []byte, digest string, err err
 		return nil, "", fmt.Errorf("read the policy: %w", err)
 	}
 	return text, digest, nil
+}
+
+// UnresolvedOn counts a host's unresolved actions, up to most.
+func (tx *Tx) UnresolvedOn(host string, most int) (n int, err error) {
+	err = tx.store.stmt.unresolvedOn.QueryRow(host, most).Scan(&n)
+	return n, err
+}
+
+// UnresolvedOf counts a requester's unresolved actions, up to most.
+func (tx *Tx) UnresolvedOf(by longstop.Requester, most int) (n int, err error) {
+	err = tx.store.stmt.unresolvedOf.QueryRow(by.Kind, by.Name, most).Scan(&n)
+	return n, err
 }

@@ -28,6 +28,7 @@ type statements struct {
 	noticeWays                 *sql.Stmt
 	collected, wasRead         *sql.Stmt
 	putPolicy                  *sql.Stmt
+	unresolvedOn, unresolvedOf *sql.Stmt
 	addToken, revokeToken      *sql.Stmt
 
 	putApprover, deleteApprover *sql.Stmt
@@ -77,6 +78,10 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.deleteNotice: `DELETE FROM notices WHERE way = ? AND entry = ?`,
 		&s.dropNotices:  `DELETE FROM notices WHERE way = ?`,
 		&s.noticeWays:   `SELECT way, count(*) FROM notices GROUP BY way`,
+		&s.unresolvedOn: `SELECT count(*) FROM (SELECT 1 FROM actions INDEXED BY actions_unresolved
+			WHERE unresolved = 1 AND host = ? LIMIT ?)`,
+		&s.unresolvedOf: `SELECT count(*) FROM (SELECT 1 FROM actions INDEXED BY actions_unresolved WHERE unresolved = 1
+			AND json ->> '$.requested_by.kind' = ? AND json ->> '$.requested_by.name' = ? LIMIT ?)`,
 		&s.putPolicy: `INSERT INTO policy (one, entry, digest, text) VALUES (1, ?1, ?2, ?3)
 			ON CONFLICT (one) DO UPDATE SET entry = ?1, digest = ?2, text = ?3`,
 		&s.wasRead: `UPDATE kept SET unread = unread & ~?2 WHERE run_id = ?1`,

@@ -1,0 +1,38 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/longstop/longstop"
+)
+
+func (s *Server) policy(w http.ResponseWriter, r *http.Request) error {
+	if err := queryOf(r).check(); err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, s.gateway.Policy())
+}
+
+func (s *Server) setPolicy(w http.ResponseWriter, r *http.Request) error {
+	var c longstop.PolicyChange
+	if err := firstOf(queryOf(r).check(), func() error { return readJSON(w, r, &c) }); err != nil {
+		return err
+	}
+	p, err := s.gateway.SetPolicy(r.Context(), []byte(c.Text), asker(r), c.Proof)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, p)
+}
+
+func (s *Server) explainPolicy(w http.ResponseWriter, r *http.Request) error {
+	var req longstop.RunRequest
+	if err := firstOf(queryOf(r).check(), func() error { return readJSON(w, r, &req) }); err != nil {
+		return err
+	}
+	v, err := s.gateway.Explain(req, asker(r))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, v)
+}
