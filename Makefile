@@ -28,6 +28,15 @@ test: ## install the Debian packages the tests need (where allowed), then run th
 	@test/packages test
 	$(GO) test $(GOTESTFLAGS) ./...
 
+SEEDS ?= 10000
+.PHONY: sim
+sim: ## the simulation of the laws over SEEDS seeds (10000), half of them at a time
+	$(GO) test -c -o bin/hostsim.test ./test/hostsim
+	cd test/hostsim && half=$$(($(SEEDS) / 2)) && \
+	{ ../../bin/hostsim.test -test.run 'TestSimulation$$' -test.timeout 4h -sim.seed 1 -sim.seeds $$half & one=$$!; \
+	../../bin/hostsim.test -test.run 'TestSimulation$$' -test.timeout 4h -sim.seed $$((half + 1)) -sim.seeds $$(($(SEEDS) - half)); other=$$?; \
+	wait $$one && exit $$other; }
+
 .PHONY: hosts
 hosts: build bin/faults/longstop-runner ## tests on real hosts in namespaces, and fault tests (root)
 	@test/packages hosts

@@ -169,7 +169,7 @@ func (l *launching) settle(c carried, first bool) {
 	if err == nil {
 		seen, bad = examine(&l.made, l.secret, answer.Record)
 	}
-	var applied []byte // the record that the facts rest on now
+	var applied wire.RunStatus // what the facts rest on now: a record, and who it says lives on
 	_, lost := l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
 		noteSSH(d, c)
 		if err != nil {
@@ -187,13 +187,14 @@ func (l *launching) settle(c carried, first bool) {
 		if contradiction != "" {
 			d.note(journal.Contradiction, l.g.by, map[string]any{"says": contradiction})
 		}
-		if applied = l.early(d); applied == nil {
-			applied = seen.raw
+		if applied.Record = l.early(d); applied.Record == nil {
+			applied.Record = seen.raw
 		}
+		applied.Released = d.Workload.Released
 		return nil
 	})
-	if lost == nil && applied != nil {
-		l.h.hasLooked(l.id, fingerprintOf(wire.RunStatus{Record: applied}))
+	if lost == nil && applied.Record != nil {
+		l.h.hasLooked(l.id, fingerprintOf(applied))
 	}
 	if c.side != nil {
 		l.g.goes(func() { l.awaitExit(c) })

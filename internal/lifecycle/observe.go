@@ -43,14 +43,15 @@ func Observe(a *longstop.Action, rec longstop.Record, s Sighting) (changed bool,
 	}
 	w := &a.Workload
 	known := w.Writer != nil
-	if known && rec.Sequence < w.Sequence {
+	later := !known || rec.Sequence > w.Sequence && !w.State.Final() || closedAfterBoot(w, rec)
+	if known && rec.Sequence < w.Sequence && !later {
 		return false, ""
 	}
 	before := settled(*a)
 	if a.Launch.State != longstop.LaunchAccepted {
 		a.Launch = longstop.Launch{State: must(Launches.Step(a.Launch.State, longstop.LaunchAccepted)), At: s.At}
 	}
-	if !known || rec.Sequence > w.Sequence && !w.State.Final() {
+	if later {
 		a.Workload = workload(a.Workload, rec, s)
 		a.Output = rec.Output
 	}
@@ -91,7 +92,8 @@ func contradicts(a *longstop.Action, rec longstop.Record, s Sighting) string {
 		return fmt.Sprintf("the launch was rejected, and record %d says %s", rec.Sequence, says())
 	case a.Launch.State == longstop.LaunchNotAttempted:
 		return fmt.Sprintf("nothing was sent, and record %d says %s", rec.Sequence, says())
-	case w.Writer == nil, sameClaim(w, rec), inferred(w) && rec.Sequence > w.Sequence:
+	case w.Writer == nil, sameClaim(w, rec), inferred(w) && rec.Sequence > w.Sequence,
+		closedAfterBoot(w, rec) && Workloads.Reaches(w.State, rec.State):
 		return ""
 	// Two final records differ whichever was written first: somebody wrote a second one.
 	case w.State.Final() && (rec.State.Final() || rec.Sequence > w.Sequence), rec.Sequence == w.Sequence,
@@ -99,6 +101,14 @@ func contradicts(a *longstop.Action, rec longstop.Record, s Sighting) string {
 		return fmt.Sprintf("record %d said %s, and record %d says %s", w.Sequence, claim(w.State, w.Result), rec.Sequence, says())
 	}
 	return ""
+}
+
+// closedAfterBoot reports whether a record is the end that a successor wrote in a later boot than the one of
+// what is known. Its number need not be higher: a power failure takes back records that were seen and not
+// flushed, and it goes on from the last that was.
+func closedAfterBoot(w *longstop.Workload, rec longstop.Record) bool {
+	return w.Writer != nil && !w.State.Final() && rec.State.Final() && rec.Writer.Kind == longstop.WriterSuccessor &&
+		rec.Writer.BootID != w.Writer.BootID && rec.Writer.MachineID == w.Writer.MachineID
 }
 
 // ran reports whether the work was seen past its start. That nobody answers for it any more does not

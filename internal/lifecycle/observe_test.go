@@ -471,3 +471,38 @@ func TestLaw5OnlyARejectionSaysNotStarted(t *testing.T) {
 		}
 	}
 }
+
+// A power failure takes back records that were seen and not flushed. The end that the next boot's successor
+// writes has a number that is no higher, and is the run's last word all the same.
+func TestLaw3APowerFailureTakesBackNumbersThatWereSeen(t *testing.T) {
+	t.Parallel()
+	boot := func(id string) func(*longstop.Record) {
+		return func(r *longstop.Record) { r.Writer.BootID = id }
+	}
+	rebooted := func(r *longstop.Record) { r.LostBecause, r.EmptyProven = longstop.Rebooted, true }
+	unsigned := lifecycle.Sighting{At: ago(0), By: "serve@gateway"}
+	for number := range uint64(7) {
+		a := action()
+		a.Launch.State = longstop.LaunchAccepted
+		lifecycle.Observe(a, record(2, longstop.WorkloadRunning, boot("b1")), live())
+		lifecycle.Observe(a, record(4, longstop.WorkloadOrphaned, boot("b1")), live())
+		lost := record(number, longstop.WorkloadLost, by(longstop.WriterSuccessor), boot("b2"), rebooted)
+		if _, contradiction := lifecycle.Observe(a, lost, unsigned); contradiction != "" || a.Workload.State != longstop.WorkloadLost {
+			t.Errorf("record %d after another boot: %s, %s", number, a.Workload.State, contradiction)
+		}
+		if _, contradiction := lifecycle.Observe(a, record(5, longstop.WorkloadFinished, boot("b1")), live()); contradiction == "" || a.Workload.State != longstop.WorkloadLost {
+			t.Errorf("a final state was changed to %s", a.Workload.State)
+		}
+	}
+	a := action()
+	a.Launch.State = longstop.LaunchAccepted
+	lifecycle.Observe(a, record(4, longstop.WorkloadOrphaned, boot("b1")), live())
+	for _, rec := range []longstop.Record{
+		record(4, longstop.WorkloadLost, by(longstop.WriterSuccessor), boot("b1"), rebooted),
+		record(3, longstop.WorkloadLost, by(longstop.WriterSuccessor), boot("b1"), rebooted),
+	} {
+		if lifecycle.Observe(a, rec, unsigned); a.Workload.State != longstop.WorkloadOrphaned {
+			t.Errorf("record %d of the same boot made it %s", rec.Sequence, a.Workload.State)
+		}
+	}
+}

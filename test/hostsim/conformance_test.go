@@ -60,11 +60,12 @@ type caller struct {
 	waiting map[string]chan wire.Answer
 	pushed  []wire.RunStatus
 	runs    int
+	own     string // part of every run's id
 	secrets map[longstop.RunID][]byte
 }
 
 func newCaller(t *testing.T, in io.Writer, out io.Reader, stateDir string) *caller {
-	c := &caller{t: t, in: in, stateDir: stateDir, waiting: map[string]chan wire.Answer{}, secrets: map[longstop.RunID][]byte{}}
+	c := &caller{t: t, in: in, stateDir: stateDir, waiting: map[string]chan wire.Answer{}, secrets: map[longstop.RunID][]byte{}, own: wire.NewNonce()[:16]}
 	go c.read(wire.NewReader(out, wire.Options{Data: true}))
 	a := c.ask(wire.VerbHello, wire.HelloRequest{Create: true})
 	c.into(a, &c.hello)
@@ -215,7 +216,10 @@ func (c *caller) note(format string, args ...any) {
 	c.lines = append(c.lines, fmt.Sprintf(format, args...))
 }
 
-func (c *caller) last() longstop.RunID { return longstop.RunID(fmt.Sprintf("run_%032x", c.runs)) }
+// last is the run of the last submit. No two callers have one in common: a host knows processes by it.
+func (c *caller) last() longstop.RunID {
+	return longstop.RunID(fmt.Sprintf("run_%s%016x", c.own, c.runs))
+}
 
 // newSubmit is a submit of a script.
 func (c *caller) newSubmit(key, script string, changes ...func(*wire.Submit)) wire.Submit {
@@ -360,7 +364,7 @@ func (c *caller) found(verb wire.Verb, key string) {
 	}
 	var answer wire.FindAnswer
 	c.into(c.ask(verb, body), &answer)
-	c.note("%s %s: found %v void %v expired %v run %s record %v", verb, key, answer.Found, answer.Void, answer.Expired, answer.RunID, len(answer.Record) > 0)
+	c.note("%s %s: found %v void %v expired %v run %s record %v", verb, key, answer.Found, answer.Void, answer.Expired, strings.ReplaceAll(string(answer.RunID), c.own, ""), len(answer.Record) > 0)
 }
 
 func (c *caller) cancel(id longstop.RunID, wait time.Duration) {

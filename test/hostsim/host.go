@@ -331,7 +331,7 @@ func (h *Host) exit(p *proc, code *int, sig string) {
 	}
 	h.reap(p)
 	if p.run != nil && !p.run.gone {
-		p.run.sawEnd(p, code, sig)
+		h.runs[p.of].sawEnd(p, code, sig) // whoever answers for it now
 	}
 }
 

@@ -99,8 +99,7 @@ func (r *run) launch(l life, failure error) {
 	h := r.h
 	r.life = l
 	r.write(false) // starting
-	if !h.step(r, "owner.starting") || !r.owner {
-		r.neverBegan()
+	if !r.pass("owner.starting") {
 		return
 	}
 	r.main = r.born(l.trapped == 0)
@@ -108,13 +107,11 @@ func (r *run) launch(l life, failure error) {
 	r.rec.StartedAt = h.wall()
 	r.enter(longstop.WorkloadRunning)
 	r.write(false)
-	if !h.step(r, "owner.running") || !r.owner {
-		r.neverBegan()
+	if !r.pass("owner.running") {
 		return
 	}
 	h.disk.flush(r.key)
-	if !h.step(r, "owner.flushed") || !r.owner {
-		r.neverBegan()
+	if !r.pass("owner.flushed") {
 		return
 	}
 	if failure != nil {
@@ -175,23 +172,13 @@ func (r *run) open() {
 
 // bear starts a child of the main process.
 func (r *run) bear(c child) {
-	h, p := r.h, r.born(c.ignores)
+	h := r.h
+	p := h.runs[r.id].born(c.ignores)
 	time.AfterFunc(c.length, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.exit(p, new(int), "")
 	})
-}
-
-// neverBegan is the keeper's word about a run whose owner died before its gate opened.
-func (r *run) neverBegan() {
-	if r.gone || r.final {
-		return
-	}
-	if r.by == nil {
-		return // whoever heals says so
-	}
-	r.unstarted(&longstop.LaunchError{Step: "owner", Message: "the owner died before the start: nothing of the work ran"})
 }
 
 func (r *run) unstarted(why *longstop.LaunchError) {
@@ -250,10 +237,11 @@ func (r *run) killOwner() {
 		return
 	}
 	r.by = r.heir
-	if !r.opened {
-		return // launch says what became of it
-	}
 	r.reread(longstop.WriterKeeper)
+	if !r.opened {
+		r.unstarted(&longstop.LaunchError{Step: "owner", Message: "the owner died before the start: nothing of the work ran"})
+		return
+	}
 	r.enter(longstop.WorkloadOrphaned)
 	r.write(false)
 	r.goOnStopping()
@@ -554,9 +542,6 @@ func (h *Host) succeedTo(c claim, was *run) {
 		r.proven()
 		r.lose(longstop.Rebooted, true)
 	default:
-		for _, p := range h.living(r.id) {
-			p.run = r
-		}
 		r.enter(longstop.WorkloadOrphaned)
 		r.write(false)
 		r.goOnStopping()

@@ -109,7 +109,7 @@ func (s *server) watch(ctx context.Context, r wire.Request) {
 	told, boot := map[longstop.RunID]string{}, h.boot
 	var number uint64
 	var pushed time.Time
-	for boot == h.boot && ctx.Err() == nil {
+	for boot == h.boot && !h.down && ctx.Err() == nil {
 		h.ensureKeeper()
 		news := h.news(told)
 		if len(news) > 0 || time.Since(pushed) >= beat {

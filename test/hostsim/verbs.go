@@ -16,6 +16,9 @@ var errGone = errors.New("the host is gone")
 
 // respond answers one request, as internal/runner's verbs do. With errGone there is no answer.
 func (h *Host) respond(ctx context.Context, r wire.Request) (wire.Answer, error) {
+	h.mu.Lock()
+	boot := h.boot
+	h.mu.Unlock()
 	if h.plan.Delay != nil {
 		if d := h.plan.Delay(h.Name, r.Verb); d > 0 {
 			time.Sleep(d)
@@ -28,7 +31,9 @@ func (h *Host) respond(ctx context.Context, r wire.Request) (wire.Answer, error)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	boot := h.boot
+	if boot != h.boot || h.down {
+		return wire.Answer{}, errGone
+	}
 	answer, err := h.answer(ctx, r)
 	if boot != h.boot || h.down {
 		return wire.Answer{}, errGone
