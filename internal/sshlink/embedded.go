@@ -38,6 +38,11 @@ func (d *Embedded) Dial(ctx context.Context, to Target) (Link, error) {
 	if err != nil {
 		return nil, err
 	}
+	return persist(ctx, func() (Link, error) { return d.dial(ctx, to, hops) })
+}
+
+// dial makes the connections of a route, each through the one before.
+func (d *Embedded) dial(ctx context.Context, to Target, hops []settings) (Link, error) {
 	t := &tunnel{}
 	// Closing the first connection frees whatever waits on those inside it.
 	stop := context.AfterFunc(ctx, t.close)

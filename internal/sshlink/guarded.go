@@ -2,6 +2,8 @@ package sshlink
 
 import (
 	"net"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -17,13 +19,35 @@ const writeTimeout = 20 * time.Second
 type guarded struct {
 	net.Conn
 	failed atomic.Bool
-	got    atomic.Bool // anything was read
+
+	full atomic.Bool // head is
+	mu   sync.Mutex
+	head []byte // of what was read
+}
+
+// longestHead is how much is kept of what a server says first.
+const longestHead = 256
+
+// said is what the server said first, and whether its banner is in it. A banner may follow other lines (RFC 4253 §4.2).
+func (g *guarded) said() (before string, banner bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	lines := "\n" + string(g.head)
+	before, _, banner = strings.Cut(lines, "\nSSH-")
+	return strings.TrimPrefix(before, "\n"), banner || len(g.head) == longestHead
+}
+
+func (g *guarded) keep(p []byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.head = append(g.head, p[:min(len(p), longestHead-len(g.head))]...)
+	g.full.Store(len(g.head) == longestHead)
 }
 
 func (g *guarded) Read(p []byte) (int, error) {
 	n, err := g.Conn.Read(p)
-	if n > 0 && !g.got.Load() {
-		g.got.Store(true)
+	if n > 0 && !g.full.Load() {
+		g.keep(p[:n])
 	}
 	if err != nil {
 		g.failed.Store(true)

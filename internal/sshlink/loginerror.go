@@ -27,6 +27,7 @@ func (l *login) explain(ctx context.Context, err error) error {
 		e.Message = l.name() + ": " + fmt.Sprintf(format, args...)
 		return e
 	}
+	before, banner := l.said()
 	var negotiation *ssh.AlgorithmNegotiationError
 	switch {
 	case l.hostErr != nil:
@@ -49,11 +50,16 @@ func (l *login) explain(ctx context.Context, err error) error {
 	case l.hostKey != nil && strings.Contains(err.Error(), "unable to authenticate"):
 		return l.explainRefusal()
 	case l.hostKey != nil && l.keys.signed != "":
-		e.Hint = "the account may be locked or expired; the server's own log says why"
+		e.Code, e.Hint = longstop.CodeAccessRefused, lockedHint
 		return say("the server took the key and then hung up")
-	case !l.wire.got.Load():
-		e.Hint = "it may be overloaded (MaxStartups) or refuse this address; try again"
-		return say("the server closed the connection before saying it speaks SSH")
+	case !banner:
+		why := ""
+		if e.Err != nil {
+			why = e.Err.Error()
+		}
+		message, hint, err := beforeBanner(l.to, before, why)
+		e.Hint, e.Err = hint, err
+		return say("%s", message)
 	}
 	e.Hint = "is that an SSH server? Its own log says why"
 	return say("the server hung up during the login")
@@ -78,10 +84,23 @@ func (l *login) stage() string {
 		return "no connection to " + l.addr()
 	case l.hostKey != nil:
 		return "the host key was good, but the login did not end"
-	case l.wire.got.Load():
+	case l.hasBanner():
 		return "the server answered, but the key exchange did not end"
 	}
 	return fmt.Sprintf("connected to %s, but no SSH banner came", l.addr())
+}
+
+// said is what the server said before its banner, and whether that came.
+func (l *login) said() (before string, banner bool) {
+	if l.wire == nil {
+		return "", false
+	}
+	return l.wire.said()
+}
+
+func (l *login) hasBanner() bool {
+	_, banner := l.said()
+	return banner
 }
 
 func (l *login) explainHostKey() error {

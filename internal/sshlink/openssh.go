@@ -50,6 +50,10 @@ func (d *OpenSSH) Dial(ctx context.Context, to Target) (Link, error) {
 	if err != nil {
 		return nil, err
 	}
+	return persist(ctx, func() (Link, error) { return d.dial(ctx, path, to) })
+}
+
+func (d *OpenSSH) dial(ctx context.Context, path string, to Target) (Link, error) {
 	start := time.Now()
 	m, err := startMaster(d.Dir, path, d.args(ctx, path, to), to)
 	if err != nil {

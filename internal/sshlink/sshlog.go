@@ -12,6 +12,7 @@ type transcript struct {
 	connected  bool     // TCP
 	proxied    bool     // by a jump host or ProxyCommand
 	jump       string   // the jump host's name, if by one
+	before     string   // the first line that the server said before its banner
 	software   string   // the server's
 	keyType    string   // of the host key it showed: "ssh-ed25519"
 	hostKey    string   // "SHA256:…"
@@ -59,6 +60,8 @@ func (t *transcript) debug(line string) {
 		}
 	case line == "Connection established.":
 		t.connected = true
+	case strings.HasPrefix(line, "kex_exchange_identification: banner line 0: "):
+		t.before = strings.TrimPrefix(line, "kex_exchange_identification: banner line 0: ")
 	case strings.Contains(line, "remote software version "):
 		_, t.software, _ = strings.Cut(line, "remote software version ")
 	case strings.HasPrefix(line, "Server host key: ") && t.hostKey == "":

@@ -14,10 +14,22 @@ import (
 func explainDial(to Target, t transcript, cause error, waited time.Duration) error {
 	e := &longstop.Error{Code: longstop.CodeUnreachable, Noise: clip(strings.Join(t.plain, "\n"))}
 	say := func(format string, args ...any) { e.Message = to.Name + ": " + fmt.Sprintf(format, args...) }
+	if t.host != "" && !t.proxied && t.software == "" {
+		if line, ok := t.find(beforeBannerSigns); ok {
+			_, why, _ := strings.Cut(line, ": ")
+			message, hint, err := beforeBanner(to, t.before, why)
+			say("%s", message)
+			e.Hint, e.Err = hint, err
+			return e
+		}
+	}
 	for _, rule := range troubles {
 		if line, ok := t.find(rule.sign); ok {
 			e.Code = rule.code
 			message, hint := rule.say(to, t, line)
+			if rule.code == longstop.CodeUnreachable && t.tookKey() {
+				e.Code, message, hint = longstop.CodeAccessRefused, "the server took the key and then hung up: "+line, lockedHint
+			}
 			say("%s", message)
 			e.Hint = hint
 			return e
@@ -81,6 +93,8 @@ func (t *transcript) find(signs []string) (string, bool) {
 	return "", false
 }
 
+var beforeBannerSigns = []string{"kex_exchange_identification: "}
+
 // troubles are tried in order: the more telling first, since ssh says several things at once.
 var troubles = []trouble{
 	{[]string{"REVOKED HOST KEY DETECTED", "is marked as revoked"}, longstop.CodeHostKeyChanged, sayRevoked},
@@ -100,7 +114,7 @@ var troubles = []trouble{
 	{[]string{"connect to host", "connect to address"}, longstop.CodeUnreachable, func(to Target, t transcript, line string) (string, string) {
 		return strings.TrimPrefix(line, "ssh: "), nobodyThere(to)
 	}},
-	{[]string{"kex_exchange_identification: ", "banner exchange: "}, longstop.CodeUnreachable, sayBeforeBanner},
+	{beforeBannerSigns, longstop.CodeUnreachable, sayNoWay},
 	{[]string{"Bad configuration option", "Bad owner or permissions", "Can't open user config file", "bad configuration options"}, longstop.CodeUsage, func(to Target, t transcript, line string) (string, string) {
 		return "ssh does not take its configuration: " + line, "mend it, then see: " + to.Command("-G")
 	}},
@@ -119,6 +133,11 @@ func sayRevoked(to Target, t transcript, line string) (string, string) {
 func sayChanged(to Target, t transcript, line string) (string, string) {
 	kind, fingerprint := t.keyType, t.hostKey
 	message := "the host key has changed" + keyWords(kind, fingerprint)
+	if t.atJump() {
+		_, sent, _ := strings.Cut(strings.Join(t.plain, "\n"), "sent by the remote host is\n")
+		sent, _, _ = strings.Cut(strings.TrimSuffix(strings.TrimSpace(sent), "."), "\n")
+		message = fmt.Sprintf("the host key of the jump host %s has changed (%s)", t.hopIn("Host key for ", " has changed"), strings.TrimSuffix(sent, "."))
+	}
 	if where, ok := t.find([]string{"Offending "}); ok {
 		_, where, _ = strings.Cut(where, " key in ")
 		message += fmt.Sprintf("; %s has another", where)
@@ -131,11 +150,25 @@ func sayChanged(to Target, t transcript, line string) (string, string) {
 }
 
 func sayUnknown(to Target, t transcript, line string) (string, string) {
-	if t.hostKey == "" && t.jump != "" { // its ssh logs less, and fails first
-		return fmt.Sprintf("the host key of the jump host %s is not known", t.jump),
+	if t.atJump() {
+		return fmt.Sprintf("the host key of the jump host %s is not known", t.hopIn("host key is known for ", " and you")),
 			"check it, then connect once with " + Target{Name: t.jump, SSHConfig: to.SSHConfig}.Command()
 	}
 	return "the host key is not known" + t.keyWords(), unknownKeyHint(to, t.host, t.port)
+}
+
+// atJump reports whether a jump host's ssh failed: it logs less, and fails first.
+func (t *transcript) atJump() bool { return t.jump != "" && t.hostKey == "" }
+
+// hopIn is the jump host that a line names between the two texts: of several, the one that it is about.
+func (t *transcript) hopIn(before, after string) string {
+	if line, ok := t.find([]string{before}); ok {
+		_, hop, _ := strings.Cut(line, before)
+		if hop, _, ok := strings.Cut(hop, after); ok && hop != t.jump {
+			return fmt.Sprintf("%s (on the way to %s)", hop, t.jump)
+		}
+	}
+	return t.jump
 }
 
 func unknownKeyHint(to Target, host, port string) string {
@@ -151,6 +184,10 @@ func unknownKeyHint(to Target, host, port string) string {
 }
 
 func sayTooMany(to Target, t transcript, line string) (string, string) {
+	if t.atJump() {
+		return "a jump host gave up: " + line, "name the right key for it in ssh_config: IdentityFile, with IdentitiesOnly yes; see: " +
+			Target{Name: t.jump, SSHConfig: to.SSHConfig}.Command("-v") + " true"
+	}
 	return fmt.Sprintf("the server gave up after %d keys: too many authentication failures", t.offered),
 		"name the right key for this host in ssh_config: IdentityFile, with IdentitiesOnly yes"
 }
@@ -160,6 +197,9 @@ func sayRefused(to Target, t transcript, line string) (string, string) {
 	methods = strings.TrimSuffix(methods, ").")
 	who := strings.TrimSuffix(line[:strings.Index(line, "Permission denied (")], ": ")
 	switch {
+	case t.atJump():
+		return fmt.Sprintf("a jump host on the way refused the login of %s (it takes %s)", who, methods),
+			"is the key in its authorized_keys, and the account open? See: " + Target{Name: t.jump, SSHConfig: to.SSHConfig}.Command("-v") + " true"
 	case t.partial != "":
 		return fmt.Sprintf("the server took %s and asks for more (%s), which nobody is here to answer", t.partial, methods),
 			"allow this key to log in alone"
@@ -172,22 +212,19 @@ func sayRefused(to Target, t transcript, line string) (string, string) {
 		join("is the key in the host's authorized_keys, and the account open? See: "+to.Command("-v")+" true", hint)
 }
 
-func sayBeforeBanner(to Target, t transcript, line string) (string, string) {
-	if t.proxied {
-		return "the jump host or ProxyCommand gave no connection: " + t.plain[0], "see: " + to.Command("-v") + " true"
-	}
-	_, why, _ := strings.Cut(line, ": ")
-	return "the server closed the connection before saying it speaks SSH: " + why,
-		"it may be overloaded (MaxStartups) or refuse this address; try again"
+func sayNoWay(to Target, t transcript, line string) (string, string) {
+	return "the jump host or ProxyCommand gave no connection: " + t.plain[0], "see: " + to.Command("-v") + " true"
 }
 
 func sayHungUp(to Target, t transcript, line string) (string, string) {
-	if t.hostKey != "" && t.method == "" && t.accepted != "" {
-		return "the server took the key and then hung up: " + line,
-			"the account may be locked or expired; the server's own log says why"
-	}
 	return line, "see: " + to.Command("-v") + " true"
 }
+
+// tookKey reports whether the login ended after the server had accepted a key, as sshd ends it where PAM
+// refuses the account.
+func (t *transcript) tookKey() bool { return t.hostKey != "" && t.method == "" && t.accepted != "" }
+
+const lockedHint = "the account may be locked or expired; the server's own log says why"
 
 func (t *transcript) keyWords() string { return keyWords(t.keyType, t.hostKey) }
 

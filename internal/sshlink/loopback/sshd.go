@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -108,7 +109,10 @@ func (s *Server) sshdConfig(o Options) string {
 		"HostKey "+quote(s.hostKeyPath()), "AuthorizedKeysFile "+quote(s.authorizedPath()),
 		"PermitRootLogin yes", "PubkeyAuthentication yes", "PasswordAuthentication no",
 		"KbdInteractiveAuthentication no", "UsePAM no", "StrictModes no", "UseDNS no",
-		"PrintMotd no", "PrintLastLog no", "AcceptEnv LANG LC_*", "MaxStartups 200")
+		"PrintMotd no", "PrintLastLog no", "AcceptEnv LANG LC_*")
+	if !slices.ContainsFunc(o.Extra, func(line string) bool { return strings.HasPrefix(line, "MaxStartups ") }) {
+		lines = append(lines, "MaxStartups 200") // the last one counts in some versions, the first in others
+	}
 	if hasPenalties() {
 		lines = append(lines, "PerSourcePenalties no") // refused logins are part of the tests
 	}
