@@ -105,11 +105,13 @@ var kinds = []struct {
 		{"C098", "connected, and then nothing", ""},
 		{"C100", "half-open connections hang callers, and whoever comes behind them", ""},
 		{"C101", "the eleventh session of a connection", ""},
+		{"C103", "connections are turned away before the login", ""},
 		{"C104", "a server with several host keys, one of them known", ""},
 		{"C106", "RSA keys and SHA-1", ""},
 		{"C107", "a second factor", "Nobody is asked for one: neither transport has a terminal."},
 		{"C109", "an agent with more keys than a server lets one try", ""},
 		{"C110", "jump hosts", ""},
+		{"C112", "the connection in common dies, the work goes on", ""},
 	}},
 	{"K11: clocks", []reported{
 		{"C113", "timers stand still, a lease is enforced late", "Keeper and owner that are stopped stand in for a host that sleeps. Leases and deadlines are instants of CLOCK_BOOTTIME: sleep counts."},

@@ -44,6 +44,20 @@ func TestC101ManyOwnChannels(t *testing.T) {
 	})
 }
 
+// TestC103ManyConnections: a server that has few logins under way at once turns nobody's work away: connections to it
+// are few, made one after the other, and made again.
+func TestC103ManyConnections(t *testing.T) {
+	eachTransport(t, func(t *testing.T, over func(*bench)) {
+		b := newBench(t, sshtest.Options{MaxSessions: 1, Extra: []string{"MaxStartups 2:100:3"}}, over, func(b *bench) { b.beat = 2 * time.Second })
+		ownChannels(t, b)
+		b.proxy.Cut()
+		ownChannels(t, b)
+		if most := b.connections(); most > 5 {
+			t.Errorf("%d connections at once", most)
+		}
+	})
+}
+
 func ownChannels(t *testing.T, b *bench) {
 	t.Helper()
 	req := script("sleep 300")

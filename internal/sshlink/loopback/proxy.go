@@ -13,12 +13,13 @@ type Proxy struct {
 	listener net.Listener
 	to       string
 
-	mu     sync.Mutex
-	moved  *sync.Cond // frozen or closed changed
-	frozen bool
-	closed bool
-	conns  map[net.Conn]struct{}
-	done   sync.WaitGroup
+	mu       sync.Mutex
+	moved    *sync.Cond // frozen, stranded or closed changed
+	frozen   bool
+	closed   bool
+	conns    map[net.Conn]struct{}
+	stranded map[net.Conn]struct{}
+	done     sync.WaitGroup
 }
 
 // NewProxy listens on loopback and passes connections on to an address.
@@ -27,7 +28,7 @@ func NewProxy(to string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{Addr: listener.Addr().String(), listener: listener, to: to, conns: map[net.Conn]struct{}{}}
+	p := &Proxy{Addr: listener.Addr().String(), listener: listener, to: to, conns: map[net.Conn]struct{}{}, stranded: map[net.Conn]struct{}{}}
 	p.moved = sync.NewCond(&p.mu)
 	p.done.Go(p.accept)
 	return p, nil
@@ -52,6 +53,16 @@ func (p *Proxy) Cut() {
 	defer p.mu.Unlock()
 	for c := range p.conns {
 		c.Close()
+	}
+}
+
+// Strand leaves present connections half-open, as a router that forgot them: none moves a byte any more,
+// and none is closed. New ones are served.
+func (p *Proxy) Strand() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		p.stranded[c] = struct{}{}
 	}
 }
 
@@ -103,7 +114,7 @@ func (p *Proxy) pump(to, from net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
-		if !p.open() {
+		if !p.open(from) {
 			return
 		}
 		if n > 0 {
@@ -118,11 +129,14 @@ func (p *Proxy) pump(to, from net.Conn) {
 	}
 }
 
-// open waits while the link is frozen; false: the proxy is closed.
-func (p *Proxy) open() bool {
+// open waits while the link is frozen, or for good where the connection is stranded; false: the proxy is closed.
+func (p *Proxy) open(from net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.frozen && !p.closed {
+	for !p.closed {
+		if _, stranded := p.stranded[from]; !stranded && !p.frozen {
+			break
+		}
 		p.moved.Wait()
 	}
 	return !p.closed
