@@ -27,6 +27,7 @@ const (
 	CodeRefused         Code = "refused"           // identity did not match: nothing was signalled
 	CodeNotAllowed      Code = "not_allowed"       // who asks may not: the key of a forced command, an agent's token. Nothing was done
 	CodeDenied          Code = "denied"            // the policy, or an approver, does not let it: nothing was sent
+	CodeSessionEnded    Code = "session_ended"     // nothing is started in a session that has ended
 	CodeTokenRefused    Code = "token_refused"     // the token is revoked, expired or unknown
 	CodeNotProven       Code = "not_proven"        // who asks did not prove who they are; nothing was done
 	CodeNotRetriable    Code = "not_retriable"     // a retry that is not allowed: nothing was started
@@ -68,6 +69,7 @@ var Codes = map[Code]CodeInfo{
 	CodeRefused:         {409, ExitUnknown},
 	CodeNotAllowed:      {403, ExitNotStarted},
 	CodeDenied:          {403, ExitNotStarted},
+	CodeSessionEnded:    {409, ExitNotStarted},
 	CodeTokenRefused:    {401, ExitNotStarted},
 	CodeNotProven:       {403, ExitOurs},
 	CodeNotRetriable:    {409, ExitNotStarted},

@@ -123,6 +123,8 @@ var verbs = []struct {
 	{"revoke", "work", (*app).revokeVerb},
 	{"activity", "work", (*app).activityVerb},
 	{"journal", "work", (*app).journalVerb},
+	{"session", "work", (*app).sessionVerb},
+	{"sessions", "work", (*app).sessionsVerb},
 	{"host", "hosts", (*app).hostVerb},
 	{"runner", "hosts", (*app).runnerVerb},
 	{"approver", "about", (*app).approverVerb},

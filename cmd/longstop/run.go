@@ -112,7 +112,7 @@ func (f *runFlags) define(flags *pflag.FlagSet) {
 	flags.StringVar(&f.outputMax, "output-max", "", "how much of each output stream the host keeps: beginning and end, half of it each\n(64K, 10M, 2G; 0: all of it; default 1G)")
 	flags.StringVar(&f.owner, "owner", "", "who owns the run on the host: auto, runner, or systemd by a unit of its own (default auto)")
 	flags.StringVar(&f.boundary, "boundary", "", "the weakest boundary to take: tree, cgroup or systemd (default whatever the host has)")
-	flags.StringVar(&f.session, "session", "", "the session that the action belongs to")
+	flags.StringVar(&f.session, "session", "", "the session that the action belongs to, as longstop session start printed it (default your own)")
 	f.stages.define(flags)
 	flags.StringVar(&f.reason, "reason", "", "why, for those who read the journal")
 }

@@ -20,6 +20,7 @@ import (
 // default; one that nobody knows is refused, so that a misspelt one does not go unnoticed.
 type config struct {
 	Retention retention `json:"retention"`
+	Sessions  sessions  `json:"sessions"`
 	Escalate  escalate  `json:"escalate"`
 
 	ways []gateway.Way // of Escalate
@@ -32,11 +33,16 @@ type retention struct {
 	EveryS     float64 `json:"every_s"`
 }
 
+// sessions is when they end by themselves.
+type sessions struct {
+	IdleHours float64 `json:"idle_hours"`
+}
+
 const configName = "longstopd.json"
 
 // readConfig reads the configuration of a home; without a file it is the default one.
 func readConfig(home client.Home) (config, error) {
-	c := config{Retention: retention{KeepDays: 7, UnreadDays: 30, MaxAgeDays: 180, EveryS: 3600}}
+	c := config{Retention: retention{KeepDays: 7, UnreadDays: 30, MaxAgeDays: 180, EveryS: 3600}, Sessions: sessions{IdleHours: 24}}
 	path := filepath.Join(home.Dir, configName)
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,7 +54,7 @@ func readConfig(home client.Home) (config, error) {
 	}
 	if err != nil {
 		return c, &longstop.Error{Code: longstop.CodeUsage, Message: path + ": " + err.Error(),
-			Hint: `as in {"retention": {"keep_days": 7, "unread_days": 30, "max_age_days": 180, "every_s": 3600}}`}
+			Hint: `as in {"retention": {"keep_days": 7, "unread_days": 30, "max_age_days": 180, "every_s": 3600}, "sessions": {"idle_hours": 24}}`}
 	}
 	return c, nil
 }
@@ -66,6 +72,9 @@ func (c *config) read(from io.Reader) error {
 	if r.KeepDays <= 0 || r.EveryS < 1 || r.UnreadDays < r.KeepDays || r.MaxAgeDays < r.UnreadDays || r.MaxAgeDays > 36500 || r.EveryS > 1e6 {
 		return fmt.Errorf("retention must have 0 < keep_days ≤ unread_days ≤ max_age_days ≤ 36500, and every_s from 1 to 1000000; it has %v, %v, %v and %v",
 			r.KeepDays, r.UnreadDays, r.MaxAgeDays, r.EveryS)
+	}
+	if h := c.Sessions.IdleHours; h <= 0 || h > 1e6 {
+		return fmt.Errorf("sessions must have idle_hours from more than 0 to 1000000; it has %v", h)
 	}
 	var err error
 	c.ways, err = c.Escalate.ways()

@@ -39,9 +39,11 @@ foreground and writes its log to standard error. TERM ends it; runs go on withou
 
   LONGSTOP_HOME   its folder (default $XDG_STATE_HOME/longstopd, else ~/.local/state/longstopd)
 
-In that folder, longstopd.json may say how long hosts keep the output of what is over, here with the defaults:
+In that folder, longstopd.json may say how long hosts keep the output of what is over, and how long a session in
+which nothing happens stays open, here with the defaults:
 
-  {"retention": {"keep_days": 7, "unread_days": 30, "max_age_days": 180, "every_s": 3600}}
+  {"retention": {"keep_days": 7, "unread_days": 30, "max_age_days": 180, "every_s": 3600},
+   "sessions": {"idle_hours": 24}}
 
 keep_days after its end, output that was read to its end goes; unread_days, any of this gateway; max_age_days,
 that of any gateway of the account. Results are kept for ever. Hosts are tidied every_s seconds.

@@ -40,7 +40,8 @@ func open(home client.Home, log *slog.Logger) (api.Gateway, func(), error) {
 	}
 	g, err := gateway.New(gateway.Config{
 		Store: store, Runners: binaries, Home: home.Dir, Retention: config.Retention.asGateway(), Ways: config.ways,
-		Dialers: map[string]sshlink.Dialer{"openssh": openssh, "embedded": &sshlink.Embedded{}},
+		SessionIdle: time.Duration(config.Sessions.IdleHours * float64(time.Hour)),
+		Dialers:     map[string]sshlink.Dialer{"openssh": openssh, "embedded": &sshlink.Embedded{}},
 	})
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())

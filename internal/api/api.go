@@ -58,6 +58,10 @@ type Gateway interface {
 	SetPolicy(ctx context.Context, text []byte, by longstop.Requester, proof longstop.Proof) (longstop.Policy, error)
 	Explain(req longstop.RunRequest, peer longstop.Requester) (longstop.PolicyVerdict, error)
 	RefuseAgent(ctx context.Context, who longstop.Requester, asked, id string) error
+	StartSession(ctx context.Context, req longstop.SessionRequest, by longstop.Requester) (longstop.SessionView, error)
+	EndSession(ctx context.Context, id string, cancels longstop.SessionCancel, by longstop.Requester) (longstop.SessionEnded, error)
+	Session(ctx context.Context, id string, by longstop.Requester) (longstop.SessionView, error)
+	Sessions(ctx context.Context, f gateway.SessionFilter, by longstop.Requester) ([]longstop.SessionView, error)
 	Agent(ctx context.Context, token string) (longstop.Requester, error)
 	CreateToken(ctx context.Context, req longstop.TokenRequest, by longstop.Requester) (longstop.NewToken, error)
 	Tokens(ctx context.Context) ([]longstop.Token, error)

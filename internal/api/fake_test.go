@@ -360,3 +360,19 @@ func (f *fake) Explain(req longstop.RunRequest, peer longstop.Requester) (longst
 func (f *fake) RefuseAgent(_ context.Context, who longstop.Requester, asked, id string) error {
 	return &longstop.Error{Code: longstop.CodeNotAllowed, Message: who.Name + " asked " + asked, ActionID: longstop.ActionID(id)}
 }
+
+func (f *fake) StartSession(context.Context, longstop.SessionRequest, longstop.Requester) (longstop.SessionView, error) {
+	return longstop.SessionView{}, nil
+}
+
+func (f *fake) EndSession(context.Context, string, longstop.SessionCancel, longstop.Requester) (longstop.SessionEnded, error) {
+	return longstop.SessionEnded{}, nil
+}
+
+func (f *fake) Session(context.Context, string, longstop.Requester) (longstop.SessionView, error) {
+	return longstop.SessionView{}, nil
+}
+
+func (f *fake) Sessions(context.Context, gateway.SessionFilter, longstop.Requester) ([]longstop.SessionView, error) {
+	return nil, nil
+}

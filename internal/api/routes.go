@@ -67,6 +67,11 @@ var routes = []route{
 	{pattern: "PUT /api/v1/policy", open: people, answer: (*Server).setPolicy},
 	{pattern: "POST /api/v1/policy/explain", open: all, answer: (*Server).explainPolicy},
 
+	{pattern: "GET /api/v1/sessions", open: all, answer: (*Server).sessions},
+	{pattern: "POST /api/v1/sessions", open: all, answer: (*Server).startSession},
+	{pattern: "GET /api/v1/sessions/{id}", open: all, answer: (*Server).session},
+	{pattern: "POST /api/v1/sessions/{id}/end", open: all, answer: (*Server).endSession},
+
 	{pattern: "GET /api/v1/tokens", open: people, answer: (*Server).tokens},
 	{pattern: "POST /api/v1/tokens", open: people, answer: (*Server).createToken},
 	{pattern: "DELETE /api/v1/tokens/{name}", open: people, answer: (*Server).revokeToken},

@@ -33,6 +33,10 @@ var agentsMay = []string{
 	"GET /api/v1/approvals",
 	"GET /api/v1/approvers",
 	"GET /api/v1/policy", "POST /api/v1/policy/explain",
+	"GET /api/v1/sessions", // its own
+	"POST /api/v1/sessions",
+	"GET /api/v1/sessions/{id}",
+	"POST /api/v1/sessions/{id}/end",
 }
 
 // Every route says whose it is, and those of people answer an agent's token with a refusal.

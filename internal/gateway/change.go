@@ -100,20 +100,11 @@ func (g *Gateway) changeAll(ctx context.Context, changes []change) ([]longstop.A
 	result := make([]longstop.Action, len(changes))
 	err := g.store.Update(ctx, func(tx *sqlite.Tx) error {
 		for i, c := range changes {
-			stored, err := tx.Action(c.id)
+			a, err := g.changeIn(tx, c)
 			if err != nil {
 				return err
 			}
-			d := draft{Action: *stored, at: g.now()}
-			if err := c.to(&d); err != nil {
-				return fmt.Errorf("change %s: %w", c.id, err)
-			}
-			if len(d.entries) > 0 {
-				if err := g.write(tx, &d); err != nil {
-					return err
-				}
-			}
-			result[i] = d.Action
+			result[i] = a
 		}
 		return nil
 	})
@@ -124,6 +115,22 @@ func (g *Gateway) changeAll(ctx context.Context, changes []change) ([]longstop.A
 		g.publish(a)
 	}
 	return result, nil
+}
+
+// changeIn applies a change inside a transaction. Who commits it publishes the action.
+func (g *Gateway) changeIn(tx *sqlite.Tx, c change) (longstop.Action, error) {
+	stored, err := tx.Action(c.id)
+	if err != nil {
+		return longstop.Action{}, err
+	}
+	d := draft{Action: *stored, at: g.now()}
+	if err := c.to(&d); err != nil {
+		return longstop.Action{}, fmt.Errorf("change %s: %w", c.id, err)
+	}
+	if len(d.entries) > 0 {
+		err = g.write(tx, &d)
+	}
+	return d.Action, err
 }
 
 // publish tells the host's loops and everyone who watches about a committed action.

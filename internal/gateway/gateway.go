@@ -46,6 +46,8 @@ type Config struct {
 	Policy    func(policy.Question) (policy.Verdict, string)
 	Witnesses []string // keys of witnesses whose cosignatures of the journal's checkpoints are kept
 	Ways      []Way    // to tell people of what waiting does not mend
+
+	SessionIdle time.Duration // after which a session ends in which nothing happens; default a day
 }
 
 // Told is what a call reports while it goes on, and how. Either function may be nil; neither may block.
@@ -77,6 +79,8 @@ type Gateway struct {
 
 	mu    sync.Mutex
 	hosts map[string]*host
+
+	sessions sessions
 }
 
 const (
@@ -101,6 +105,9 @@ func New(cfg Config) (*Gateway, error) {
 		cfg.Idle = defaultIdle
 	}
 	cfg.Retention = cfg.Retention.withDefaults()
+	if cfg.SessionIdle <= 0 {
+		cfg.SessionIdle = defaultSessionIdle
+	}
 	if cfg.Name == "" {
 		cfg.Name, _ = os.Hostname()
 	}
@@ -143,10 +150,14 @@ func (g *Gateway) begin() error {
 		return err
 	}
 	g.goes(g.checkpointHourly)
+	if err := g.loadSessions(); err != nil {
+		return fmt.Errorf("read the sessions: %w", err)
+	}
 	if err := g.loadHosts(); err != nil {
 		return err
 	}
 	g.goes(g.watchUnknowns)
+	g.goes(g.endIdle)
 	for _, w := range g.cfg.Ways {
 		g.goes(func() { g.tellOn(w) })
 	}

@@ -50,8 +50,7 @@ func (g *Gateway) launch(ctx context.Context, req longstop.RunRequest, next *nex
 	}
 	by := requester(req.By, peer)
 	g.bind(want, h, by)
-	l := &launching{g: g, h: h, want: want, next: next, ctx: ctx, done: make(chan struct{})}
-	a, existing, err := l.enter(ctx, by)
+	l, a, existing, err := g.enter(ctx, launching{g: g, h: h, want: want, next: next, ctx: ctx, peer: peer}, by)
 	if err != nil {
 		return longstop.Action{}, err
 	}
@@ -74,6 +73,26 @@ func (g *Gateway) launch(ctx context.Context, req longstop.RunRequest, next *nex
 		return a, err
 	}
 	return a, rejection(&a, existing)
+}
+
+// enter makes a launch's action, in the session that is asked for, or its owner's own. That may end
+// meanwhile: then there is another.
+func (g *Gateway) enter(ctx context.Context, l launching, by longstop.Requester) (*launching, longstop.Action, bool, error) {
+	named := l.want.session != ""
+	for tries := 0; ; tries++ {
+		l := l
+		l.done = make(chan struct{})
+		if !named {
+			var err error
+			if l.want.session, err = g.sessionFor(ctx, l.next, l.peer); err != nil {
+				return nil, longstop.Action{}, false, err
+			}
+		}
+		a, existing, err := l.enter(ctx, by)
+		if named || longstop.CodeOf(err) != longstop.CodeSessionEnded || tries > 2 {
+			return &l, a, existing, err
+		}
+	}
 }
 
 // requester is the asker by its own words, where the socket's or the token's word does not stand
@@ -121,9 +140,10 @@ type launching struct {
 	g    *Gateway
 	h    *host
 	want *asked
-	next *nextAttempt    // nil: new work
-	ctx  context.Context // its caller's
-	done chan struct{}   // closed when the launch is out of these hands
+	next *nextAttempt       // nil: new work
+	ctx  context.Context    // its caller's
+	peer longstop.Requester // whose the session has to be
+	done chan struct{}      // closed when the launch is out of these hands
 
 	id     longstop.ActionID
 	made   longstop.Action // as it was made: what it is never changes
@@ -166,9 +186,6 @@ func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.
 		Approval: longstop.Approval{State: longstop.ApprovalNotRequired}, Launch: longstop.Launch{State: longstop.LaunchNotAttempted},
 		SSHCommand: longstop.SSHCommand{State: longstop.SSHNotOpened}, Workload: longstop.Workload{State: longstop.WorkloadNone},
 		Cancel: longstop.Cancel{State: longstop.CancelNone},
-	}
-	if a.SessionID == "" {
-		a.SessionID = longstop.NewSessionID(now.Time)
 	}
 	a.EffectToken = "eff_" + strings.TrimPrefix(string(a.RunID), "run_") // of the first attempt, kept by retries
 	l.next.make(&a)
@@ -236,6 +253,9 @@ func (l *launching) put(ctx context.Context, d *draft) (existing *longstop.Actio
 		}
 		if err := tx.Enrolled(l.h.name); err != nil {
 			return err // removed meanwhile: nobody would ask what became of it
+		}
+		if err := joinSession(tx, d.SessionID, identityOf(l.peer)); err != nil {
+			return err
 		}
 		if d.Launch.State != longstop.LaunchRejected {
 			if err := l.makeRoom(tx, d); err != nil {

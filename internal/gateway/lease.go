@@ -31,6 +31,9 @@ func (r *run) leased() bool {
 		!a.Workload.State.Final() && a.Approval.State != longstop.ApprovalRevoked && (a.Cancel.State == longstop.CancelNone || a.Cancel.State == longstop.CancelRefused)
 }
 
+// renews reports whether a lease is kept: it is to be renewed, and who let the run begin still lets it go on.
+func (h *host) renews(r *run) bool { return r.leased() && h.g.authorised(&r.action) }
+
 func (r *run) leaseLength() time.Duration { return seconds(r.action.Request.LeaseS) }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -67,7 +70,7 @@ func (h *host) renewEvery() time.Duration {
 	defer h.mu.Unlock()
 	var every time.Duration
 	for _, r := range h.runs {
-		if r.leased() && (every == 0 || r.leaseLength()/3 < every) {
+		if h.renews(r) && (every == 0 || r.leaseLength()/3 < every) {
 			every = r.leaseLength() / 3
 		}
 	}
@@ -87,7 +90,7 @@ func (h *host) renew(ch *channel) {
 	now, bootNow := h.g.now(), clock.now()
 	h.mu.Lock()
 	for _, r := range h.runs {
-		if r.leased() {
+		if h.renews(r) {
 			end := bootNow.Add(r.leaseLength())
 			req.Leases = append(req.Leases, wire.RunLease{RunID: r.action.RunID, Until: end})
 			until[r.action.RunID] = leaseSight{end, now, longstop.At(now.Add(r.leaseLength()))}

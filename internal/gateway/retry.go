@@ -75,9 +75,6 @@ func (n *nextAttempt) refuse(ctx context.Context, why error) {
 func (n *nextAttempt) request(req longstop.RetryRequest) (longstop.RunRequest, error) {
 	run := longstop.RunRequest{Host: n.earlier.Host, Request: n.earlier.Request, EnvValues: req.EnvValues, StdinID: req.StdinID,
 		Terminal: req.Terminal, Key: req.Key, SessionID: req.SessionID, By: req.By}
-	if run.SessionID == "" {
-		run.SessionID = n.earlier.SessionID
-	}
 	if req.Preflight != "" {
 		run.Request.Preflight = req.Preflight
 	}

@@ -44,7 +44,7 @@ func TestPointRetry(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, sshtest.Options{})
 	out := filepath.Join(t.TempDir(), "out")
-	work := longstop.RunRequest{Host: "loop", SessionID: "ses_1", Request: longstop.Request{
+	work := longstop.RunRequest{Host: "loop", Request: longstop.Request{
 		Script: `echo "$LONGSTOP_EFFECT_TOKEN" >> ` + out + `; exit 3`, Effect: longstop.EffectIdempotent, Reason: "first"}}
 	first := b.wait(b.run(work).ID)
 	second, err := b.retry(first.ID, longstop.RetryRequest{})

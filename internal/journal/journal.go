@@ -73,6 +73,8 @@ const (
 	ChannelClosed     Kind = "channel_closed"     // an SSH channel ended, and how
 	RetentionApplied  Kind = "retention_applied"  // runs or raw bytes were removed as retention allows
 	PolicyChanged     Kind = "policy_changed"     // another policy holds from here on: its digest and text
+	SessionStarted    Kind = "session_started"    // a session began
+	SessionEnded      Kind = "session_ended"      // a session ended: by whom, why, and which runs that cancels
 	TokenCreated      Kind = "token_created"      // a token was made for an agent
 	TokenRevoked      Kind = "token_revoked"      // a token was taken back
 	ApprovalAsked     Kind = "approval_asked"     // the policy wants a person to say yes first

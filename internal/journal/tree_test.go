@@ -24,7 +24,7 @@ func makeLog(n int) []Stored {
 		if err != nil {
 			panic(err)
 		}
-		log[i] = Stored{Index: int64(i), ActionID: action, Bytes: data, Hashes: tree.Append(data)}
+		log[i] = Stored{Index: int64(i), Filed: Entry{ActionID: action, Kind: Observed}, Bytes: data, Hashes: tree.Append(data)}
 	}
 	return log
 }
@@ -142,13 +142,13 @@ func TestVerifyNamesTheFirstBadPlace(t *testing.T) {
 			l[bad].Index, l[bad+4].Index = bad, bad+4
 			return l
 		}, nil, bad, "has 3 hashes, not 4"},
-		"filed elsewhere":  {func(l []Stored) []Stored { l[bad].ActionID = "act_0"; return l }, nil, bad, "filed under"},
+		"filed elsewhere":  {func(l []Stored) []Stored { l[bad].Filed.ActionID = "act_0"; return l }, nil, bad, "filed under"},
 		"the last removed": {func(l []Stored) []Stored { return l[:n-1] }, heads[n:], n - 1, "is missing: an earlier look saw 40"},
 		"rewritten whole": {func(l []Stored) []Stored {
 			var tree Tree
 			for i := range l {
 				if i == bad {
-					l[i].Bytes, _ = Encode(Entry{Index: bad, Kind: Observed, ActionID: l[i].ActionID, Host: "forged"})
+					l[i].Bytes, _ = Encode(Entry{Index: bad, Kind: Observed, ActionID: l[i].Filed.ActionID, By: "forged"})
 				}
 				l[i].Hashes = tree.Append(l[i].Bytes)
 			}

@@ -5,16 +5,14 @@ import (
 	"iter"
 
 	"golang.org/x/mod/sumdb/tlog"
-
-	"github.com/longstop/longstop"
 )
 
 // Stored is an entry as a store keeps it.
 type Stored struct {
-	Index    int64
-	ActionID longstop.ActionID // what the store files it under
-	Bytes    []byte
-	Hashes   []tlog.Hash // as Tree.Append gave them
+	Index  int64
+	Filed  Entry // what the store looks it up by: ActionID, SessionID, Host and Kind
+	Bytes  []byte
+	Hashes []tlog.Hash // as Tree.Append gave them
 }
 
 // BadEntry is the first place where a log is not what was appended.
@@ -81,8 +79,14 @@ func (t *Tree) verifyNext(entry Stored) error {
 	switch {
 	case decoded.Index != index:
 		return bad("it says that it is entry %d", decoded.Index)
-	case decoded.ActionID != entry.ActionID:
-		return bad("it is filed under action %q and is about %q", entry.ActionID, decoded.ActionID)
+	}
+	filed := entry.Filed
+	for _, field := range [][3]string{
+		{"action", string(filed.ActionID), string(decoded.ActionID)}, {"session", string(filed.SessionID), string(decoded.SessionID)},
+		{"host", filed.Host, decoded.Host}, {"kind", string(filed.Kind), string(decoded.Kind)}} {
+		if field[1] != field[2] {
+			return bad("it is filed under %s %q and is about %q", field[0], field[1], field[2])
+		}
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func (s *Store) Verify(ctx context.Context, kept ...journal.Head) (journal.Head,
 
 func storedEntries(ctx context.Context, db querier) iter.Seq2[journal.Stored, error] {
 	return func(yield func(journal.Stored, error) bool) {
-		rows, err := db.QueryContext(ctx, `SELECT idx, coalesce(action_id, ''), hashes, bytes FROM entries ORDER BY idx`)
+		rows, err := db.QueryContext(ctx, `SELECT idx, coalesce(action_id, ''), coalesce(session_id, ''), coalesce(host, ''), kind, hashes, bytes FROM entries ORDER BY idx`)
 		if err != nil {
 			yield(journal.Stored{}, err)
 			return
@@ -125,7 +125,7 @@ func storedEntries(ctx context.Context, db querier) iter.Seq2[journal.Stored, er
 func scanStored(rows *sql.Rows) (journal.Stored, error) {
 	var e journal.Stored
 	var hashes, data sql.RawBytes
-	if err := rows.Scan(&e.Index, &e.ActionID, &hashes, &data); err != nil {
+	if err := rows.Scan(&e.Index, &e.Filed.ActionID, &e.Filed.SessionID, &e.Filed.Host, &e.Filed.Kind, &hashes, &data); err != nil {
 		return e, err
 	}
 	e.Bytes = data

@@ -191,7 +191,7 @@ func (s *Store) CheckProjections(ctx context.Context) (Replayed, error) {
 	err = tx.QueryRowContext(ctx, `SELECT id FROM actions WHERE NOT EXISTS (SELECT 1 FROM entries WHERE action_id = actions.id)
 		ORDER BY seq LIMIT 1`).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
-		return done, nil
+		return done, checkSessions(ctx, tx)
 	} else if err != nil {
 		return done, err
 	}
@@ -279,6 +279,9 @@ func (s *Store) Rebuild(ctx context.Context) (done Replayed, err error) {
 		return done, fmt.Errorf("rebuild: %w", err)
 	}
 	if _, err := tx.ExecContext(ctx, `DELETE FROM secrets WHERE action_id NOT IN (SELECT id FROM actions)`); err != nil {
+		return done, err
+	}
+	if err := s.rebuildSessions(ctx, tx); err != nil {
 		return done, err
 	}
 	return done, tx.Commit()

@@ -21,11 +21,11 @@ func (s *Store) Action(ctx context.Context, id string) (*longstop.Action, error)
 	if a != nil || err != nil {
 		return a, err
 	}
-	part := idPart(id)
+	part := idPart(id, "ACT_")
 	if part == "" {
 		return nil, &longstop.Error{Code: longstop.CodeUsage, Message: fmt.Sprintf("%q is not an action's id", id), Hint: "longstop ps -a"}
 	}
-	found, err := s.candidates(ctx, part)
+	found, err := s.candidates(ctx, "actions", "act_", part)
 	switch {
 	case err != nil:
 		return nil, err
@@ -38,22 +38,22 @@ func (s *Store) Action(ctx context.Context, id string) (*longstop.Action, error)
 }
 
 // idPart reads part of an id as people write it: Crockford's base 32 takes I and L for 1, O for 0.
-func idPart(id string) string {
-	part := strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(id)), "ACT_")
+func idPart(id, prefix string) string {
+	part := strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(id)), prefix)
 	return strings.NewReplacer("I", "1", "L", "1", "O", "0").Replace(part)
 }
 
-// candidates returns the ids that begin or end with part, newest first, at most one more than an
+// candidates returns the ids of a table that begin, after their prefix, or end with part, newest first, at most one more than an
 // error shows.
-func (s *Store) candidates(ctx context.Context, part string) ([]string, error) {
-	query := `SELECT id FROM actions WHERE seq IN (SELECT seq FROM actions WHERE id >= ? AND id < ?`
-	args := []any{"act_" + part, "act_" + part + "\x7f"}
+func (s *Store) candidates(ctx context.Context, table, prefix, part string) ([]string, error) {
+	query := `SELECT id FROM ` + table + ` WHERE rowid IN (SELECT rowid FROM ` + table + ` WHERE id >= ? AND id < ?`
+	args := []any{prefix + part, prefix + part + "\x7f"}
 	if len(part) >= minTail {
-		query += ` UNION SELECT seq FROM actions WHERE tail >= ? AND tail < ?`
+		query += ` UNION SELECT rowid FROM ` + table + ` WHERE tail >= ? AND tail < ?`
 		tail := backwards(part)
 		args = append(args, tail, tail+"\x7f")
 	}
-	query += `) ORDER BY seq DESC LIMIT ?`
+	query += `) ORDER BY rowid DESC LIMIT ?`
 	var found []string
 	err := s.each(ctx, query, append(args, maxShow+1), func(r row) error {
 		var id string

@@ -30,6 +30,9 @@ type statements struct {
 	putPolicy                  *sql.Stmt
 	unresolvedOn, unresolvedOf *sql.Stmt
 	addToken, revokeToken      *sql.Stmt
+	session, putSession        *sql.Stmt
+	defaultSession             *sql.Stmt
+	unresolvedIn               *sql.Stmt
 
 	putApprover, deleteApprover *sql.Stmt
 
@@ -45,7 +48,7 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.release:    `RELEASE one`,
 		&s.rollbackTo: `ROLLBACK TO one`,
 
-		&s.appendEntry: `INSERT INTO entries (idx, action_id, hashes, bytes) VALUES (?, ?, ?, ?)`,
+		&s.appendEntry: `INSERT INTO entries (idx, action_id, kind, session_id, host, hashes, bytes) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 		&s.addRaw: `INSERT INTO raws (entry, place, action_id, kind, at, size, salt, bytes)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		&s.insertAction: `INSERT INTO actions (` + strings.Join(actionColumns, ", ") + `)
@@ -85,6 +88,12 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.putPolicy: `INSERT INTO policy (one, entry, digest, text) VALUES (1, ?1, ?2, ?3)
 			ON CONFLICT (one) DO UPDATE SET entry = ?1, digest = ?2, text = ?3`,
 		&s.wasRead: `UPDATE kept SET unread = unread & ~?2 WHERE run_id = ?1`,
+
+		&s.session:        selectSession + `WHERE id = ?`,
+		&s.defaultSession: selectSession + `INDEXED BY sessions_standing WHERE kind = ? AND name = ? AND standing = 1 AND ended = 0`,
+		&s.putSession: `INSERT INTO sessions (` + sessionColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (id) DO UPDATE SET ended = excluded.ended, json = excluded.json`,
+		&s.unresolvedIn: `SELECT id FROM actions INDEXED BY actions_unresolved WHERE session_id = ? AND unresolved = 1 ORDER BY seq`,
 
 		&s.addToken:    `INSERT INTO tokens (hash, name, created_at, expires_at) VALUES (?, ?, ?, ?)`,
 		&s.revokeToken: `UPDATE tokens SET revoked_at = ?1 WHERE name = ?2 AND revoked_at IS NULL`,

@@ -52,7 +52,8 @@ func (tx *Tx) Append(e journal.Entry, raws ...Raw) (int64, error) {
 		hashes = append(hashes, hash[:]...)
 	}
 	tx.wrote = true
-	if err := tx.store.exec(tx.store.stmt.appendEntry, e.Index, optional(string(e.ActionID)), hashes, data); err != nil {
+	if err := tx.store.exec(tx.store.stmt.appendEntry, e.Index, optional(string(e.ActionID)), string(e.Kind),
+		optional(string(e.SessionID)), optional(e.Host), hashes, data); err != nil {
 		return 0, fmt.Errorf("append journal entry %d: %w", e.Index, err)
 	}
 	for i, raw := range raws {
