@@ -248,7 +248,11 @@ func (s loginShell) ranSomethingElse(exit sshlink.Exit, said string) error {
 			Message: "the key that logs in to " + s.to.Name + " is bound to the forced command longstop-runner forced, which gives no shell",
 			Hint:    "enrol it as such: longstop host add " + s.to.Name + " --forced"}
 	}
-	return &longstop.Error{Code: longstop.CodeNoRunner, Noise: said,
+	code := longstop.CodeNoRunner
+	if accountClosed(said) {
+		code = longstop.CodeAccessRefused
+	}
+	return &longstop.Error{Code: code, Noise: said,
 		Message: fmt.Sprintf("the login shell of %s ran something else: it %s%s", s.to.Name, exitWords(exit), quoted(said)),
 		Hint:    "this must print ok, and nothing else: " + s.to.Command() + " 'exec sh -c \"echo ok\"'"}
 }

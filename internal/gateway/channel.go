@@ -532,6 +532,10 @@ func noRunner(host string, exit sshlink.Exit, said string) error {
 		return &longstop.Error{Code: longstop.CodeUnreachable, Noise: said,
 			Message: fmt.Sprintf("the runner on %s %s%s", host, exitWords(exit), quoted(said))}
 	}
+	if accountClosed(said) {
+		return &longstop.Error{Code: longstop.CodeAccessRefused, Noise: said,
+			Message: fmt.Sprintf("the login of %s runs no command: it %s%s", host, exitWords(exit), quoted(said))}
+	}
 	var cause error
 	if exit.State == longstop.SSHExited && (exit.Status == 126 || exit.Status == 127) {
 		cause = errAbsent
@@ -550,6 +554,12 @@ func noRunner(host string, exit sshlink.Exit, said string) error {
 	}
 	e.Message = fmt.Sprintf("the runner cannot run on %s: the account %s; it %s%s", host, lack, exitWords(exit), quoted(said))
 	return e
+}
+
+// accountClosed reports whether what was printed are the words for an account that nobody may use: those of
+// nologin(8), and sshd's for a password that must be changed first.
+func accountClosed(said string) bool {
+	return strings.Contains(said, "This account is currently not available") || strings.Contains(said, "Password change required")
 }
 
 // saidBy has an error of a host's runner, which does not know what it is called here, name the host.

@@ -143,6 +143,8 @@ func explained(to sshlink.Target, err error) error {
 	switch {
 	case told.Hint != "":
 		return err
+	case told.Code == longstop.CodeAccessRefused: // the login's own words: what ssh was refused has a hint
+		told.Hint = "is the account open, with a shell? See what it prints: " + to.Command() + " true"
 	case told.Code == longstop.CodeNoRunner, told.Code == longstop.CodeTimeout, told.Code == longstop.CodeBadAnswer:
 		told.Hint = "see what it prints: " + to.Command() + " true; longstop host check " + to.Name + " looks at its login shell and the runner"
 	default:

@@ -65,7 +65,7 @@ func (l *launching) afresh(cause error, tries int) (*channel, error) {
 // there is a runner, finds out what became of the submit.
 func somebodyElse(c carried) bool {
 	switch longstop.CodeOf(c.err) {
-	case longstop.CodeNoRunner, longstop.CodeBadAnswer:
+	case longstop.CodeNoRunner, longstop.CodeBadAnswer, longstop.CodeAccessRefused:
 		return c.own
 	}
 	return false
@@ -357,6 +357,10 @@ func printed(cause error) string {
 	switch longstop.CodeOf(cause) {
 	case longstop.CodeNoRunner, longstop.CodeTimeout, longstop.CodeBadAnswer:
 		return noiseOf(cause)
+	case longstop.CodeAccessRefused:
+		if said := noiseOf(cause); accountClosed(said) {
+			return said
+		}
 	}
 	return ""
 }
