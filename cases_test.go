@@ -134,6 +134,10 @@ var kinds = []struct {
 		{"C133", "a lock that outlives its holder", ""},
 		{"C134", "a lock file removed under its holder", ""},
 	}},
+	{"K14: agents and their clients", []reported{
+		{"C140", "a client sends its request again, unasked", ""},
+		{"C142", "what was approved is changed before it runs, or a yes is used again", ""},
+	}},
 	{"K15: status and retention", []reported{
 		{"C149", "old records: expiry, removal by hand, a full disk", ""},
 	}},

@@ -55,9 +55,9 @@ func asksAbout(q policy.Question) (policy.Verdict, string) {
 }
 
 // newApprovals is a bench whose policy asks, with anna as its first approver.
-func newApprovals(t *testing.T) *bench {
+func newApprovals(t *testing.T, set ...func(*bench)) *bench {
 	t.Helper()
-	b := newBench(t, sshtest.Options{}, func(b *bench) { b.policy = asksAbout })
+	b := newBench(t, sshtest.Options{}, append([]func(*bench){func(b *bench) { b.policy = asksAbout }}, set...)...)
 	_, err := b.SetApprover(t.Context(), people["anna"]().Approver, nil, operator)
 	b.must(err)
 	return b
@@ -116,14 +116,14 @@ func (b *bench) refused(id longstop.ActionID, err error, code longstop.Code, wor
 	if longstop.CodeOf(err) != code || !strings.Contains(fmt.Sprint(err), words) {
 		b.t.Errorf("got %s %v\nwant %s …%s…", longstop.CodeOf(err), err, code, words)
 	}
-	if !slices.Contains(b.kinds(id), "proof_refused") {
-		b.t.Errorf("the journal has no refusal: %v", b.kinds(id))
+	if kinds := b.kinds(id); !slices.Contains(kinds, "proof_refused") {
+		b.t.Errorf("the journal has no refusal: %v", kinds)
 	}
 }
 
 func (b *bench) marker() (path, script string) {
 	path = filepath.Join(b.t.TempDir(), "ran")
-	return path, "echo ran >> " + path
+	return path, "echo ran | tee -a " + path
 }
 
 func TestApprovalGranted(t *testing.T) {
@@ -143,5 +143,166 @@ func TestApprovalGranted(t *testing.T) {
 	want := []string{"requested", "approval_asked", "approval_granted", "approval_consumed", "launch_intended"}
 	if kinds := b.kinds(a.ID); !slices.Equal(kinds[:len(want)], want) {
 		t.Errorf("journal: %v", kinds)
+	}
+}
+
+// Whoever asked has gone: the launch is the approver's, with what the request had in memory.
+func TestApprovalOutlivesWhoAsked(t *testing.T) {
+	t.Parallel()
+	b := newApprovals(t)
+	stdin, err := b.SpoolStdin(t.Context(), strings.NewReader("from standard input"))
+	b.must(err)
+	req := script(`cat; echo " and $RELEASE"`)
+	req.StdinID, req.EnvValues = stdin.ID, map[string][]byte{"RELEASE": []byte("1.2")}
+	a := b.ask(req)
+	b.approve(a.ID)
+	if a = b.wait(a.ID); a.Outcome != longstop.OutcomeSucceeded || b.output(a.ID, "stdout") != "from standard input and 1.2\n" {
+		t.Errorf("%q %s", b.output(a.ID, "stdout"), pretty(a))
+	}
+}
+
+// A gateway that is restarted between all steps has the same approval afterwards, and launches once.
+func TestApprovalAcrossRestarts(t *testing.T) {
+	t.Parallel()
+	b := newApprovals(t)
+	path, text := b.marker()
+	a := b.ask(script(text))
+	state := func(want longstop.ApprovalState) {
+		t.Helper()
+		now, err := b.Action(t.Context(), string(a.ID))
+		b.must(err)
+		if now.Approval.State != want || now.Approval.Binds != a.Approval.Binds || !now.Approval.ExpiresAt.Equal(a.Approval.ExpiresAt.Time) {
+			t.Fatalf("want %s: %s", want, pretty(now.Approval))
+		}
+	}
+	b.unreachable()
+	state(longstop.ApprovalPending)
+	if list, err := b.Approvals(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("%v %v", list, err)
+	}
+	b.approve(a.ID)
+	state(longstop.ApprovalGranted)
+	b.stop()
+	b.start()
+	state(longstop.ApprovalGranted)
+	b.notSent(a.ID)
+	b.stop()
+	b.proxy.Thaw()
+	b.start()
+	b.wait(a.ID)
+	state(longstop.ApprovalConsumed)
+	b.stop()
+	b.start()
+	state(longstop.ApprovalConsumed)
+	_, err := b.trySign("anna", about(longstop.ChallengeApprove, a.ID))
+	b.refused(a.ID, err, longstop.CodeNotPending, "it is consumed")
+	if lines(path) != 1 {
+		t.Errorf("it ran %d times", lines(path))
+	}
+}
+
+// What is kept in memory alone goes with a restart, and its action with it, by name.
+func TestApprovalNeedsWhatARestartTakes(t *testing.T) {
+	t.Parallel()
+	b := newApprovals(t)
+	stdin, err := b.SpoolStdin(t.Context(), strings.NewReader("x"))
+	b.must(err)
+	needs := map[string]longstop.RunRequest{}
+	env, input, pty := script("true"), script("true"), script("true")
+	env.EnvValues = map[string][]byte{"RELEASE": []byte("1.2")}
+	input.StdinID = stdin.ID
+	pty.Request.PTY = true
+	needs["the environment (RELEASE)"], needs["standard input"], needs["what its terminal is like"] = env, input, pty
+	ids := map[string]longstop.ActionID{}
+	for what, req := range needs {
+		ids[what] = b.ask(req).ID
+	}
+	b.stop()
+	b.start()
+	for what, id := range ids {
+		a, err := b.Action(t.Context(), string(id))
+		b.must(err)
+		if a.Launch.State != longstop.LaunchRejected || !strings.Contains(a.Launch.Message, what+" is kept in memory alone") {
+			t.Errorf("%s: %s", what, pretty(a.Launch))
+		}
+		_, err = b.trySign("anna", about(longstop.ChallengeApprove, id))
+		b.refused(id, err, longstop.CodeNotPending, "is over: the gateway was restarted")
+	}
+}
+
+// Stopping needs nobody's yes: what waits for approval is cancelled at once, and never sent.
+func TestApprovalCancelledWhilePending(t *testing.T) {
+	t.Parallel()
+	b := newApprovals(t)
+	_, text := b.marker()
+	a := b.ask(script(text))
+	a, err := b.Cancel(t.Context(), string(a.ID), operator, nil)
+	b.must(err)
+	if a.Outcome != longstop.OutcomeNotStarted {
+		t.Errorf("%s", pretty(a))
+	}
+	if list, err := b.Approvals(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("%s %v", pretty(list), err)
+	}
+	_, err = b.trySign("anna", about(longstop.ChallengeApprove, a.ID))
+	b.refused(a.ID, err, longstop.CodeNotPending, "is over: cancelled before it was sent")
+	b.notSent(a.ID)
+}
+
+// TestC140ResentWhilePending: the request comes again under its key while it waits. It is the same action,
+// with one approval, and runs once.
+func TestC140ResentWhilePending(t *testing.T) {
+	t.Parallel()
+	b := newApprovals(t)
+	path, text := b.marker()
+	req := script(text)
+	req.Key = "sent-twice"
+	a := b.ask(req)
+	again := make(chan longstop.Action, 1)
+	go func() {
+		a, _ := b.Run(context.Background(), req, operator, gateway.Told{})
+		again <- a
+	}()
+	b.approve(a.ID)
+	if got := <-again; got.ID != a.ID || got.Launch.State != longstop.LaunchAccepted {
+		t.Errorf("%s", pretty(got))
+	}
+	b.wait(a.ID)
+	if lines(path) != 1 {
+		t.Errorf("it ran %d times", lines(path))
+	}
+}
+
+// Who waits is told that it was denied, by whom and why.
+func TestApprovalDenied(t *testing.T) {
+	t.Parallel()
+	b := newApprovals(t)
+	path, text := b.marker()
+	type answer struct {
+		a   longstop.Action
+		err error
+	}
+	made, got := make(chan longstop.ActionID, 1), make(chan answer, 1)
+	go func() {
+		a, err := b.Run(context.Background(), script(text), operator, gateway.Told{Action: func(a longstop.Action) {
+			select {
+			case made <- a.ID:
+			default:
+			}
+		}})
+		got <- answer{a, err}
+	}()
+	id := <-made
+	why := longstop.ChallengeRequest{Kind: longstop.ChallengeDeny, ActionID: id, Reason: "not on a Friday"}
+	_, err := b.Deny(t.Context(), string(id), why.Reason, operator, b.sign("anna", why))
+	b.must(err)
+	answered := <-got
+	if longstop.CodeOf(answered.err) != longstop.CodeDenied || !strings.Contains(answered.err.Error(), "approver anna said no: not on a Friday") ||
+		answered.a.Approval.State != longstop.ApprovalDenied || answered.a.Outcome != longstop.OutcomeNotStarted {
+		t.Errorf("%v\n%s", answered.err, pretty(answered.a))
+	}
+	b.notSent(id)
+	if lines(path) != 0 {
+		t.Error("it ran")
 	}
 }

@@ -52,6 +52,11 @@ type clock struct{ shift time.Duration }
 
 func (c clock) Now() time.Time { return time.Now().Add(c.shift) }
 
+// clockFunc is a clock of a test's own.
+type clockFunc func() time.Time
+
+func (f clockFunc) Now() time.Time { return f() }
+
 // bench is a gateway's home, and a host for it.
 type bench struct {
 	t      testing.TB
@@ -61,6 +66,7 @@ type bench struct {
 	tap    *tap
 	config string // ssh_config that goes through the proxy
 	shift  time.Duration
+	clock  func() time.Time // nil: the wall clock, shifted
 	beat   time.Duration
 	idle   time.Duration
 	policy func(policy.Question) (policy.Verdict, string)
@@ -122,11 +128,15 @@ func (b *bench) start() {
 	b.must(err)
 	b.store, err = sqlite.Open(filepath.Join(b.home, "longstop.db"))
 	b.must(err)
+	var now gateway.Clock = clock{b.shift}
+	if b.clock != nil {
+		now = clockFunc(b.clock)
+	}
 	b.Gateway, err = gateway.New(gateway.Config{
 		Store:   b.store,
 		Dialers: map[string]sshlink.Dialer{"openssh": b.tap, "embedded": b.tap},
 		Runners: &gateway.FolderRunners{FS: os.DirFS(dir), Where: dir},
-		Clock:   clock{b.shift}, Home: b.home, Name: "test", Heartbeat: b.beat, Idle: b.idle,
+		Clock:   now, Home: b.home, Name: "test", Heartbeat: b.beat, Idle: b.idle,
 		Policy: b.policy, Ways: b.ways,
 	})
 	b.must(err)

@@ -328,7 +328,9 @@ func (l *launching) run() {
 	if ch == nil {
 		var err error
 		if ch, err = l.prepare(); err != nil {
-			l.reject(err)
+			if l.h.ctx.Err() == nil || l.made.Approval.State == longstop.ApprovalNotRequired {
+				l.reject(err)
+			} // else the gateway is closing, and the next one takes up what was approved
 			return
 		}
 	}

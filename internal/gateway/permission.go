@@ -57,6 +57,9 @@ func (l *launching) grant(ctx context.Context) (*grant, error) {
 	if !ok {
 		return nil, nil // over meanwhile
 	}
+	if _, now := l.g.judge(policy.Question{Host: a.Host, By: a.RequestedBy, Request: a.Request}); now != a.Approval.Policy {
+		return nil, notApproved("the policy is another one than when it was asked for")
+	}
 	if now := l.g.digest(l.h.shown(), &a.Request, l.want.env); now != a.Request.Digest {
 		return nil, notApproved("the request, the host or its key are not those that were asked about")
 	}
