@@ -1,5 +1,7 @@
 package longstop
 
+import "cmp"
+
 // Action is the one shape that the command's --json, the HTTP API and every page show. What nobody
 // knows is absent: never null, never a zero that could be read as a value.
 type Action struct {
@@ -87,6 +89,24 @@ type Request struct {
 	ExclusiveWaitS float64 `json:"exclusive_wait_s,omitempty"`
 	Reason         string  `json:"reason,omitempty"`
 	Digest         string  `json:"digest,omitempty"` // "sha256:…", made by the gateway
+}
+
+// Defaults of a request.
+const (
+	DefaultLeaseS = 120
+	DefaultGraceS = 10
+)
+
+// TakeDefaults fills in what a request leaves open.
+func (r *Request) TakeDefaults() {
+	r.Lifetime = cmp.Or(r.Lifetime, Leased)
+	r.Owner = cmp.Or(r.Owner, OwnerAuto)
+	r.Leftover = cmp.Or(r.Leftover, LeftoverWait)
+	r.Effect = cmp.Or(r.Effect, EffectOnce)
+	r.GraceS = cmp.Or(r.GraceS, DefaultGraceS)
+	if r.Lifetime == Leased {
+		r.LeaseS = cmp.Or(r.LeaseS, DefaultLeaseS)
+	}
 }
 
 // Limits are resource limits that the boundary must be able to hold. Zero asks for none. The first four

@@ -135,6 +135,7 @@ var kinds = []struct {
 		{"C134", "a lock file removed under its holder", ""},
 	}},
 	{"K14: agents and their clients", []reported{
+		{"C139", "results of tens of megabytes", ""},
 		{"C140", "a client sends its request again, unasked", ""},
 		{"C142", "what was approved is changed before it runs, or a yes is used again", ""},
 	}},

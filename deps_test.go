@@ -132,7 +132,8 @@ var rooms = map[string]room{
 	"cmd/longstop": {floor: 5, ours: edges{
 		".": words, "internal/client": "the API", "internal/lifecycle": "exit statuses", "internal/fastjson": plainly,
 		"internal/journal":  "bundles and checkpoints are verified without a gateway",
-		"internal/approver": "the key is made where the person types"},
+		"internal/approver": "the key is made where the person types",
+		"internal/policy":   "a policy file is checked and explained without a gateway"},
 		third: edges{
 			"github.com/spf13/cobra": "verbs, flags, completion",
 			"github.com/spf13/pflag": "flags",
@@ -170,6 +171,8 @@ var reach = map[string]edges{
 		"golang.org/x/sys":                     "terminals",
 		"golang.org/x/term":                    "terminals",
 		"golang.org/x/mod":                     "the journal's hashes and signed notes, by way of internal/journal",
+		"go.yaml.in/yaml/v4":                   "policy files, by way of internal/policy",
+		"mvdan.cc/sh/v3":                       "scripts, to explain a policy, by way of internal/policy",
 	},
 }
 

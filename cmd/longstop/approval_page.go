@@ -42,7 +42,7 @@ func approvalPage(a *longstop.Action, host *longstop.Host, now time.Time) string
 		}
 	}
 	for i := range a.Findings {
-		line("! reads", findingWords(&a.Findings[i]))
+		line("! reads", findingLine(&a.Findings[i]))
 	}
 	if ap := &a.Approval; ap.State != longstop.ApprovalNotRequired {
 		line("policy", ruleWords(ap), plain(ap.Because), plain(ap.Policy))
@@ -182,27 +182,11 @@ func alsoWords(r *longstop.Request) (parts []string) {
 	return parts
 }
 
-func findingWords(f *longstop.Finding) string {
-	at := ""
-	if f.Line > 0 {
-		at = fmt.Sprintf("line %d", f.Line)
-		if f.Part != "" {
-			at = plain(f.Part) + " " + at
-		}
-		at += ": "
-	}
-	text := ""
-	if f.Text != "" {
-		text = " (" + plain(f.Text) + ")"
-	}
-	return at + plain(f.Words) + text
-}
-
 func ruleWords(a *longstop.Approval) string {
 	if a.Rule == "" {
 		return ""
 	}
-	return "rule " + plain(a.Rule)
+	return ruleName(a.Rule)
 }
 
 // approvalWords say how far permission has come.

@@ -367,6 +367,9 @@ func (a *app) launch(ctx context.Context, gateway *client.Client, noWait bool, o
 	f.open = func(ctx context.Context) (*client.Follow, error) { return open(ctx, from) }
 	f.first = func(action *longstop.Action) {
 		a.talk.note("%s", opening(action))
+		for _, line := range findingNotes(action) {
+			a.talk.note("%s", line)
+		}
 		if noWait && !a.json {
 			fmt.Fprintln(a.out, action.ID)
 		}

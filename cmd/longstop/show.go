@@ -143,6 +143,9 @@ func lanes(a *longstop.Action, now time.Time, columns int) string {
 	if reason := a.Request.Reason; reason != "" {
 		lane("", longstop.Time{}, "because: "+plain(reason))
 	}
+	for i := range a.Findings {
+		lane(onlyFirst("reads", i), longstop.Time{}, findingLine(&a.Findings[i]))
+	}
 	if a.Approval.State != longstop.ApprovalNotRequired && a.Approval.State != "" {
 		lane("approval", a.Approval.At, approvalWords(&a.Approval, now)...)
 		if why := filled([]string{ruleWords(&a.Approval), plain(a.Approval.Because)}); why[0] != "-" {

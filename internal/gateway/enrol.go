@@ -335,3 +335,9 @@ func (g *Gateway) RemoveHost(ctx context.Context, name string) error {
 	g.goes(h.hangUp)
 	return nil
 }
+
+func defaultTo[T ~string](field *T, value T) {
+	if *field == "" {
+		*field = value
+	}
+}

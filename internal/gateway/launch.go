@@ -194,7 +194,7 @@ func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.
 	if l.want.stdin == "" && l.want.verdict.Decision == policy.Allow {
 		l.warm = l.h.current() // what waits for approval never travels ahead of it
 	}
-	d, err := l.draft(&a, l.want.denied())
+	d, err := l.draft(&a, l.want.verdict.Denied())
 	if err != nil {
 		return a, false, err
 	}

@@ -93,52 +93,16 @@ func (g *Gateway) Explain(req longstop.RunRequest, peer longstop.Requester) (lon
 		return longstop.PolicyVerdict{}, err
 	}
 	g.bind(want, h, requester(req.By, peer))
-	v := want.shown()
-	v.Findings = want.verdict.Findings
-	return v, nil
+	return want.verdict.Shown(want.policy), nil
 }
 
 // bind puts a request to the policy and completes it with what the policy's limits say. What it is then is
 // what its digest is of.
 func (g *Gateway) bind(want *asked, h *host, by longstop.Requester) {
 	want.verdict, want.policy = g.judge(policy.Question{Host: h.name, By: by, Request: want.request})
-	v := &want.verdict
-	if v.Decision == policy.Deny {
-		return
-	}
-	if want.exceeds = v.Limits.Exceeds(&want.request); want.exceeds != "" {
-		v.Decision = policy.Deny
-		return
-	}
-	if want.given = v.Limits.Complete(&want.request); len(want.given) > 0 {
+	if want.verdict.Bind(&want.request); len(want.verdict.Given) > 0 {
 		want.request.Digest = g.digest(h.shown(), &want.request, want.env)
 	}
-}
-
-// shown is the verdict as the journal has it, without the findings, which the action has.
-func (a *asked) shown() longstop.PolicyVerdict {
-	v := a.verdict.Shown(a.policy)
-	v.Exceeds, v.Given, v.Findings = a.exceeds, a.given, nil
-	return v
-}
-
-// denied says why a request is denied; empty where it is not.
-func (a *asked) denied() string {
-	v := &a.verdict
-	switch {
-	case v.Decision != policy.Deny:
-		return ""
-	case a.exceeds != "":
-		return a.exceeds + ", by " + v.Named()
-	}
-	why := v.Named() + " denies it"
-	if v.Reason != "" {
-		why += ": " + v.Reason
-	}
-	if v.Because != "" {
-		why += " (" + v.Because + ")"
-	}
-	return why
 }
 
 // crowded says, in the transaction that would make the action, which limit on how many there are at once
@@ -204,7 +168,8 @@ type asRequested struct {
 func (l *launching) requested() asRequested {
 	says := asRequested{Env: l.want.envMACs}
 	if l.want.policy != "" {
-		v := l.want.shown()
+		v := l.want.verdict.Shown(l.want.policy)
+		v.Findings = nil // the action has them
 		says.Policy = &v
 	}
 	return says
@@ -229,7 +194,7 @@ func (l *launching) sameAsked(existing *longstop.Action, says asRequested) bool 
 		}
 	}
 	now := map[string]bool{}
-	for _, field := range l.want.given {
+	for _, field := range l.want.verdict.Given {
 		now[field] = true
 	}
 	r := l.want.request

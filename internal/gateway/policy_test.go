@@ -106,11 +106,40 @@ func TestDeniedIsNeverSent(t *testing.T) {
 	if v.Policy != b.Policy().Digest || v.Decision != "deny" || v.Rule != "no removing" || v.Line != 3 || v.Because != "it runs `rm` (2:1)" {
 		t.Errorf("the journal says %+v", v)
 	}
-	if again, err := b.try(denied, operator); longstop.CodeOf(err) != longstop.CodeDenied || again.ID != a.ID {
-		t.Errorf("the same key again: %s, %v", again.ID, err)
-	}
 	if lines(path) != 0 {
 		t.Error("it ran")
+	}
+}
+
+// C140: a call that is sent again under its key gets the action that it had, denied or not, whatever the
+// policy says by then.
+func TestC140DeniedReplayIsTheSameAction(t *testing.T) {
+	t.Parallel()
+	b := newRuled(t, theRules)
+	path, text := b.marker()
+	call := with(script(text+"; rm -f x"), func(r *longstop.RunRequest) { r.Key = "call-1" })
+	first, err := b.try(call, operator)
+	if longstop.CodeOf(err) != longstop.CodeDenied {
+		t.Fatalf("%v", err)
+	}
+	b.setPolicy("default: allow\n")
+	if again, err := b.try(call, operator); longstop.CodeOf(err) != longstop.CodeDenied || again.ID != first.ID || lines(path) != 0 {
+		t.Errorf("%s after %s, %v, %d lines", again.ID, first.ID, err, lines(path))
+	}
+}
+
+// C139: a rule bounds what is kept of an output; what was left out is counted, and its end is there.
+func TestC139PolicyBoundsWhatIsKept(t *testing.T) {
+	t.Parallel()
+	b := newRuled(t, "rules:\n- {decision: allow, limits: {output: 64K}}\n")
+	a := b.wait(b.run(script("i=0; while [ $i -lt 3000 ]; do echo 'a line that is more than sixty bytes long, to be among too many of them'; i=$((i+1)); done; echo last")).ID)
+	if out := a.Output; out.DroppedBytes == 0 || out.StdoutBytes < 200_000 {
+		t.Errorf("%s", pretty(a))
+	}
+	end, err := b.Output(t.Context(), string(a.ID), "stdout", a.Output.StdoutBytes-5, 0, 0)
+	b.must(err)
+	if string(end.Data) != "last\n" {
+		t.Errorf("it ends with %q", end.Data)
 	}
 }
 

@@ -24,11 +24,8 @@ import (
 	"github.com/longstop/longstop/internal/wire"
 )
 
-// Defaults of a request, and the bounds of what is taken at all.
+// The bounds of what is taken at all.
 const (
-	defaultLeaseS = 120
-	defaultGraceS = 10
-
 	maxRequest = 12 << 20    // bytes of arguments or script and environment together, as JSON: one frame carries them
 	maxArg     = 128<<10 - 1 // of one argument or one variable: MAX_ARG_STRLEN of Linux with 4 KiB pages
 	maxKey     = 200
@@ -45,9 +42,7 @@ type asked struct {
 	pty     *longstop.Terminal
 	stdin   string // path of the spooled bytes, or empty
 	verdict policy.Verdict
-	policy  string   // "sha256:…" of the policy that gave the verdict; empty without one
-	exceeds string   // what is asked beyond the verdict's limits
-	given   []string // fields that those limits gave
+	policy  string // "sha256:…" of the policy that gave the verdict; empty without one
 }
 
 func usage(format string, args ...any) error {
@@ -60,6 +55,7 @@ func (g *Gateway) accept(req longstop.RunRequest, host longstop.Host) (*asked, e
 	r := &a.request
 	r.Env = slices.Sorted(maps.Keys(req.EnvValues))
 	r.StdinBytes, r.StdinSHA256, r.Digest = 0, "", ""
+	r.TakeDefaults()
 	checks := []func() error{
 		func() error { return checkCommand(r) },
 		func() error { return checkEnv(a.env) },
@@ -177,10 +173,6 @@ func checkEnv(env map[string][]byte) error {
 }
 
 func checkKinds(r *longstop.Request) error {
-	defaultTo(&r.Lifetime, longstop.Leased)
-	defaultTo(&r.Owner, longstop.OwnerAuto)
-	defaultTo(&r.Leftover, longstop.LeftoverWait)
-	defaultTo(&r.Effect, longstop.EffectOnce)
 	switch {
 	case !slices.Contains([]longstop.Lifetime{longstop.Leased, longstop.Detached}, r.Lifetime):
 		return usage("lifetime %q: there are leased and detached", r.Lifetime)
@@ -205,12 +197,6 @@ func checkKinds(r *longstop.Request) error {
 	return nil
 }
 
-func defaultTo[T ~string](field *T, value T) {
-	if *field == "" {
-		*field = value
-	}
-}
-
 func checkTimes(r *longstop.Request) error {
 	if r.Lifetime == longstop.Detached && r.LeaseS != 0 {
 		return usage("a detached run has no lease: give --lease or --detached")
@@ -220,14 +206,8 @@ func checkTimes(r *longstop.Request) error {
 			return usage("%s of %g s: want a time from 0 to 100 years", name, s)
 		}
 	}
-	if r.Lifetime == longstop.Leased && r.LeaseS == 0 {
-		r.LeaseS = defaultLeaseS
-	}
 	if r.Lifetime == longstop.Leased && r.LeaseS < 1 {
 		return usage("a lease of %g s cannot be renewed in time: want at least 1", r.LeaseS)
-	}
-	if r.GraceS == 0 {
-		r.GraceS = defaultGraceS
 	}
 	if most := r.OutputMax; most != nil && *most != 0 && *most < longstop.MinOutputMax {
 		return usage("to keep %d bytes of a stream: want 0 (all) or at least %d", *most, longstop.MinOutputMax)

@@ -25,6 +25,9 @@ func (s *scripts) command(words []word, redirects []*syntax.Redirect) {
 		}
 		name := words[0].text[strings.LastIndexByte(words[0].text, '/')+1:]
 		s.name(name)
+		if isOwnFile(words[0].text) {
+			s.file(words[0].text)
+		}
 		s.habits(name, words[1:], s.textOf(words))
 		next, goesOn := s.inside(name, words[1:], redirects)
 		if !goesOn {
@@ -33,6 +36,19 @@ func (s *scripts) command(words []word, redirects []*syntax.Redirect) {
 		words = next
 	}
 	s.dynamic("more programs stand before a command than are looked through" + s.place())
+}
+
+// isOwnFile reports whether a program is named by a path outside of where a system has its programs.
+func isOwnFile(path string) bool {
+	if !strings.Contains(path, "/") {
+		return false
+	}
+	for _, folder := range [...]string{"/bin/", "/sbin/", "/usr/"} {
+		if strings.HasPrefix(path, folder) && !strings.HasPrefix(path, "/usr/local/") && !strings.Contains(path, "/../") {
+			return false
+		}
+	}
+	return true
 }
 
 // inside reads the words of a program that runs others. Those that it runs itself, by their words, come back.
@@ -312,7 +328,7 @@ func (s *scripts) sourced(args []word) {
 		s.unknown(s.textOf(args))
 	default:
 		s.name(args[0].text)
-		s.file(s.textOf(args), args[0].text)
+		s.file(args[0].text)
 	}
 }
 

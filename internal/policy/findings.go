@@ -96,8 +96,8 @@ func (s *scripts) daemon(text string) {
 	s.find(longstop.FindingDaemon, text, "puts itself into the background: "+s.left())
 }
 
-func (s *scripts) file(text, name string) {
-	s.find(longstop.FindingFile, text, fmt.Sprintf("runs the file `%s`: what stands in it is read on the host when it runs, and nothing here is bound to it", shortened(name)))
+func (s *scripts) file(name string) {
+	s.find(longstop.FindingFile, name, "is a file on the host: its content when it runs is not bound by anything here")
 }
 
 // source is a node as it stands in the script.

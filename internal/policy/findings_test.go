@@ -20,7 +20,7 @@ func TestFindings(t *testing.T) {
 		want     []string // kind, place, words
 	}{
 		{"true; make", wait, nil},
-		{"./deploy.sh & echo started", wait, []string{"background 1:1 `./deploy.sh` is left in the background: the run goes on until it ends"}},
+		{"deploy.sh & echo started", wait, []string{"background 1:1 `deploy.sh` is left in the background: the run goes on until it ends"}},
 		{"a\n  b |\n c &", kill, []string{"background 2:3 `b | c` is left in the background: it is killed when the main process ends"}},
 		{"a &", release, []string{"background 1:1 `a` is left in the background: it may live on after the run; a later cancel ends it"}},
 		{"a & b & wait; c", wait, []string{"background 1:1 `a` runs in the background, and the script waits for it later", "background 1:5 `b` runs in the background, and the script waits for it later"}},
@@ -47,7 +47,6 @@ func TestFindings(t *testing.T) {
 		{"ssh web-2 'a &' &", wait, []string{"background 1:1 `ssh web-2 'a &'` is left in the background: the run goes on until it ends",
 			"other_host 1:1 `ssh web-2 'a &'` works on another host: no record of that is kept, and a cancel ends its connection, no more"}},
 		{"exec 9> /run/lock; exec 2>&1; exec 3<&-", wait, []string{"held_open 1:6 `9> /run/lock` stays open in all that is started after it: a lock or pipe there is held by what is left behind too"}},
-		{"sh ./x.sh", wait, []string{"file 1:1 `./x.sh` runs the file `./x.sh`: what stands in it is read on the host when it runs, and nothing here is bound to it"}},
 		{"a > >(b)", wait, []string{"background 1:5 `>(b)` is not waited for by the shell: the run goes on until it ends"}},
 		{"coproc a", wait, []string{"background 1:1 `coproc a` is left in the background: the run goes on until it ends"}},
 		{"$x", wait, []string{"dynamic 1:1 `$x` runs a program whose name is known only when it runs"}},
@@ -71,6 +70,34 @@ func TestFindingsOfArguments(t *testing.T) {
 	if len(got) != 2 || got[0].Line != 0 || got[0].Words != "`a` is left in the background: the run goes on until it ends, for 1m30s at most" ||
 		got[1].Part != "verify" || got[1].Line != 1 || got[1].Column != 1 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// C142: of a file that is run nothing is bound but its name, and that is said.
+func TestC142FilesThatAreRunAreNotBound(t *testing.T) {
+	t.Parallel()
+	const notBound = " is a file on the host: its content when it runs is not bound by anything here"
+	for script, want := range map[string]string{
+		"sh /tmp/s.sh":             "/tmp/s.sh",
+		"sudo -n ./deploy.sh -x":   "./deploy.sh",
+		". /srv/env":               "/srv/env",
+		"/usr/local/bin/deploy":    "/usr/local/bin/deploy",
+		"/usr/bin/make; make":      "",
+		"sh -c '/tmp/s.sh'":        "/tmp/s.sh",
+		"find . -exec ./x.sh {} +": "./x.sh",
+	} {
+		var got []string
+		for _, f := range Read(&longstop.Request{Script: script}).Findings {
+			if f.Kind == longstop.FindingFile {
+				got = append(got, f.Words)
+			}
+		}
+		if want != "" {
+			want = "`" + want + "`" + notBound
+		}
+		if strings.Join(got, "\n") != want {
+			t.Errorf("%q: %q, want %q", script, got, want)
+		}
 	}
 }
 

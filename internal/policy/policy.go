@@ -41,6 +41,9 @@ type Verdict struct {
 	Limits      Limits
 	ApprovalTTL time.Duration // with Ask: how long the approval may be waited for; always positive
 	Findings    []longstop.Finding
+
+	Exceeds string   // what the request asks beyond Limits: it is denied
+	Given   []string // fields of the request that Limits gave
 }
 
 // Limits bound a request that is let through. Zero bounds nothing.
@@ -52,17 +55,48 @@ type Limits struct {
 }
 
 // Shown is the verdict as the API shows it.
-func (v Verdict) Shown(digest string) longstop.PolicyVerdict {
+func (v *Verdict) Shown(digest string) longstop.PolicyVerdict {
 	return longstop.PolicyVerdict{
 		Policy: digest, Decision: string(v.Decision), Rule: v.Rule, Line: v.Line, Reason: v.Reason, Because: v.Because,
 		Limits: longstop.PolicyLimits{DeadlineS: v.Limits.Deadline.Seconds(), PerHost: v.Limits.PerHost,
 			PerRequester: v.Limits.PerRequester, OutputMaxBytes: v.Limits.Output},
-		ApprovalTTLS: v.ApprovalTTL.Seconds(), Findings: v.Findings,
+		ApprovalTTLS: v.ApprovalTTL.Seconds(), Findings: v.Findings, Exceeds: v.Exceeds, Given: v.Given,
 	}
 }
 
+// Bind holds a request to the verdict's limits: it is denied if it asks for more, and completed with them
+// where it does not say.
+func (v *Verdict) Bind(r *longstop.Request) {
+	if v.Decision == Deny {
+		return
+	}
+	if v.Exceeds = v.Limits.exceeds(r); v.Exceeds != "" {
+		v.Decision = Deny
+		return
+	}
+	v.Given = v.Limits.complete(r)
+}
+
+// Denied says why a request is denied; empty where it is not.
+func (v *Verdict) Denied() string {
+	switch {
+	case v.Decision != Deny:
+		return ""
+	case v.Exceeds != "":
+		return v.Exceeds + ", by " + v.Named()
+	}
+	why := v.Named() + " denies it"
+	if v.Reason != "" {
+		why += ": " + v.Reason
+	}
+	if v.Because != "" {
+		why += " (" + v.Because + ")"
+	}
+	return why
+}
+
 // Named is the rule as one says it: its name and line.
-func (v Verdict) Named() string {
+func (v *Verdict) Named() string {
 	if v.Line == 0 {
 		return "the policy's default"
 	}
@@ -74,4 +108,13 @@ func ruleWords(name string) string {
 		return name
 	}
 	return fmt.Sprintf("rule %q", name)
+}
+
+// Summary is a policy in a few words: "5 rules, default deny".
+func (p *Policy) Summary() string {
+	rules := "1 rule"
+	if len(p.rules) != 1 {
+		rules = fmt.Sprintf("%d rules", len(p.rules))
+	}
+	return rules + ", default " + string(p.fallback)
 }

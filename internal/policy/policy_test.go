@@ -46,7 +46,7 @@ rules:
   decision: allow
 `
 
-func parse1(t *testing.T, file string) *Policy {
+func mustParse(t *testing.T, file string) *Policy {
 	t.Helper()
 	p, err := Parse([]byte(file))
 	if err != nil {
@@ -58,7 +58,7 @@ func parse1(t *testing.T, file string) *Policy {
 // The first matching rule decides, and says which it was.
 func TestDecisions(t *testing.T) {
 	t.Parallel()
-	p := parse1(t, example)
+	p := mustParse(t, example)
 	agent, operator := longstop.Requester{Kind: "agent", Name: "claude-1", Via: "mcp"}, longstop.Requester{Kind: "operator", Name: "anna", Via: "cli"}
 	other := longstop.Requester{Kind: "agent", Name: "bot", Via: "http"}
 	script := func(text string, with ...func(*longstop.Request)) longstop.Request {
@@ -126,18 +126,18 @@ func TestLimits(t *testing.T) {
 		"more output":     {longstop.Request{OutputMax: bytes(2 << 20)}, "to keep 2097152 bytes of each output stream was asked for and 1048576 bytes is the most"},
 		"what is unbound": {longstop.Request{Leftover: longstop.LeftoverRelease}, "what is released writes into its files itself, which cannot be bounded as the rule asks"},
 	} {
-		if got := l.Exceeds(&c.request); got != c.want {
+		if got := l.exceeds(&c.request); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
-		if got := (Limits{}).Exceeds(&c.request); got != "" {
+		if got := (Limits{}).exceeds(&c.request); got != "" {
 			t.Errorf("%s, without limits: %q", name, got)
 		}
 	}
 	r := longstop.Request{}
-	if given := l.Complete(&r); len(given) != 2 || r.DeadlineS != 3600 || *r.OutputMax != 1<<20 {
+	if given := l.complete(&r); len(given) != 2 || r.DeadlineS != 3600 || *r.OutputMax != 1<<20 {
 		t.Errorf("completed: %v, %+v", given, r)
 	}
-	if given := l.Complete(&r); given != nil {
+	if given := l.complete(&r); given != nil {
 		t.Errorf("completed again: %v", given)
 	}
 }

@@ -95,8 +95,8 @@ func (rl *rule) knowsAll(read *Reading) bool {
 
 func among[T ~string](words []T, word T) bool { return words == nil || slices.Contains(words, word) }
 
-// Exceeds says what of a request is more than its limits allow; empty if nothing is.
-func (l Limits) Exceeds(r *longstop.Request) string {
+// exceeds says what of a request is more than its limits allow; empty if nothing is.
+func (l Limits) exceeds(r *longstop.Request) string {
 	var says []string
 	if asked := time.Duration(r.DeadlineS * float64(time.Second)); l.Deadline > 0 && (asked > l.Deadline || r.DeadlineS > l.Deadline.Seconds()) {
 		says = append(says, fmt.Sprintf("a deadline of %s was asked for and %s is the most", words(r.DeadlineS), l.Deadline))
@@ -113,8 +113,8 @@ func (l Limits) Exceeds(r *longstop.Request) string {
 	return strings.Join(says, "; ")
 }
 
-// Complete gives a request what its limits say where it says nothing, and names the fields it gave.
-func (l Limits) Complete(r *longstop.Request) (given []string) {
+// complete gives a request what its limits say where it says nothing, and names the fields it gave.
+func (l Limits) complete(r *longstop.Request) (given []string) {
 	if l.Deadline > 0 && r.DeadlineS == 0 {
 		r.DeadlineS = l.Deadline.Seconds()
 		given = append(given, "deadline_s")
