@@ -89,6 +89,9 @@ type Request struct {
 	ExclusiveWaitS float64 `json:"exclusive_wait_s,omitempty"`
 	Reason         string  `json:"reason,omitempty"`
 	Digest         string  `json:"digest,omitempty"` // "sha256:…", made by the gateway
+	// Redacted says that what is configured as secret was taken out of what is kept of the request, which the
+	// digest is not of: it cannot be asked again from here.
+	Redacted bool `json:"redacted,omitempty"`
 }
 
 // Defaults of a request.

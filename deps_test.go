@@ -52,6 +52,7 @@ var rooms = map[string]room{
 	"internal/journal": {floor: 1, pure: true, ours: edges{".": words},
 		third: edges{"golang.org/x/mod": "tlog: the journal's tree of hashes"}},
 
+	"internal/redact": {floor: 1, pure: true, ours: edges{}},
 	"internal/policy": {floor: 1, pure: true, ours: edges{".": words},
 		third: edges{
 			"mvdan.cc/sh/v3":     "reads scripts before launch: which programs they would run, and what they leave behind",
@@ -74,7 +75,8 @@ var rooms = map[string]room{
 		}},
 	"internal/client": {floor: 2, ours: edges{".": words, "internal/fastjson": plainly, "internal/journal": "a bundle of entries"}},
 	"internal/notify": {floor: 2},
-	"internal/store/sqlite": {floor: 2, ours: edges{".": words, "internal/fastjson": plainly, "internal/journal": "what an entry is", "internal/lifecycle": rules, "internal/fault": hooks},
+	"internal/store/sqlite": {floor: 2, ours: edges{".": words, "internal/fastjson": plainly, "internal/journal": "what an entry is", "internal/lifecycle": rules, "internal/fault": hooks,
+		"internal/redact": "what is secret is never written"},
 		third: edges{
 			"modernc.org/sqlite":          "the database, without cgo",
 			"github.com/pressly/goose/v3": "its migrations",
@@ -102,6 +104,7 @@ var rooms = map[string]room{
 			"internal/journal":      "what is noted",
 			"internal/approver":     "whether a person is who they say",
 			"internal/policy":       "what may be asked for",
+			"internal/redact":       "what is secret is never kept or shown",
 			"internal/sshlink":      "reaches hosts",
 			"internal/store/sqlite": "keeps actions and journal",
 			"internal/fault":        hooks,
@@ -145,7 +148,8 @@ var rooms = map[string]room{
 		"internal/sshlink": "its ways to hosts", "internal/client": "where the socket is",
 		"internal/notify":  "its ways to tell people",
 		"internal/demo":    "`longstop demo`: here, since longstop links no SSH library",
-		"internal/journal": "`longstop journal`: here, since longstop links no database"},
+		"internal/journal": "`longstop journal`: here, since longstop links no database",
+		"internal/redact":  "what is secret, as configured"},
 		third: edges{"golang.org/x/sys": xsys, "golang.org/x/mod": "note: signs what is exported"}},
 	"cmd/longstop-runner": {floor: 5, ours: edges{".": words, "internal/runner": "the actor"}},
 

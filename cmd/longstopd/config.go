@@ -14,6 +14,7 @@ import (
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/client"
 	"github.com/longstop/longstop/internal/gateway"
+	"github.com/longstop/longstop/internal/redact"
 )
 
 // config is what longstopd.json in the gateway's home may hold. A field that is not there has its
@@ -21,9 +22,12 @@ import (
 type config struct {
 	Retention retention `json:"retention"`
 	Sessions  sessions  `json:"sessions"`
+	Redact    secrets   `json:"redact"`
+	Witnesses []string  `json:"witnesses"` // public keys, whose cosignatures of the journal's checkpoints are kept
 	Escalate  escalate  `json:"escalate"`
 
-	ways []gateway.Way // of Escalate
+	ways   []gateway.Way // of Escalate
+	redact *redact.Redactor
 }
 
 type retention struct {
@@ -50,7 +54,7 @@ func readConfig(home client.Home) (config, error) {
 	}
 	if err == nil {
 		defer file.Close()
-		err = c.read(file)
+		err = c.read(file, home.Dir)
 	}
 	if err != nil {
 		return c, &longstop.Error{Code: longstop.CodeUsage, Message: path + ": " + err.Error(),
@@ -59,7 +63,8 @@ func readConfig(home client.Home) (config, error) {
 	return c, nil
 }
 
-func (c *config) read(from io.Reader) error {
+// read reads a configuration whose files are named from a folder on.
+func (c *config) read(from io.Reader, dir string) error {
 	d := json.NewDecoder(from)
 	d.DisallowUnknownFields()
 	if err := d.Decode(c); err != nil {
@@ -77,8 +82,46 @@ func (c *config) read(from io.Reader) error {
 		return fmt.Errorf("sessions must have idle_hours from more than 0 to 1000000; it has %v", h)
 	}
 	var err error
-	c.ways, err = c.Escalate.ways()
+	if c.ways, err = c.Escalate.ways(); err != nil {
+		return err
+	}
+	c.redact, err = c.Redact.redactor(dir)
 	return err
+}
+
+// secrets is what is never kept nor shown.
+type secrets struct {
+	LiteralsFile string   `json:"literals_file"` // one on each line; in the home, where it is no absolute path
+	Patterns     []string `json:"patterns"`
+}
+
+// redactor takes what is secret out of things; nil where nothing is configured.
+func (s secrets) redactor(dir string) (*redact.Redactor, error) {
+	var literals []string
+	if name := s.LiteralsFile; name != "" {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		info, err := os.Stat(name)
+		if err != nil {
+			return nil, fmt.Errorf("redact: literals_file: %w", err)
+		}
+		if info.Mode().Perm()&0o077 != 0 {
+			return nil, fmt.Errorf("redact: literals_file: %s has mode %04o: others could read it; chmod 600 %s", name, info.Mode().Perm(), name)
+		}
+		text, err := os.ReadFile(name)
+		if err == nil {
+			literals, err = redact.ReadLiterals(string(text))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("redact: literals_file: %w", err)
+		}
+	}
+	r, err := redact.New(literals, s.Patterns)
+	if err != nil {
+		return nil, fmt.Errorf("redact: %w", err)
+	}
+	return r, nil
 }
 
 // asGateway is the retention as the gateway takes it.

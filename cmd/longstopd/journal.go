@@ -210,7 +210,16 @@ func (t *journalTool) export(ctx context.Context, store *sqlite.Store) error {
 	if err != nil {
 		return err
 	}
-	b, err := store.Prove(ctx, head, which, earlier, func(journal.Entry) string { return "" })
+	config, err := readConfig(t.home)
+	if err != nil {
+		return err
+	}
+	b, err := store.Prove(ctx, head, which, earlier, func(entry []byte) string {
+		if config.redact.Has(string(entry)) { // written before that was configured
+			return "it has something in it that is configured as secret"
+		}
+		return ""
+	})
 	if err != nil {
 		return err
 	}
@@ -232,6 +241,11 @@ func (t *journalTool) show(ctx context.Context, store *sqlite.Store) error {
 	if len(entries) == 0 || entries[0].Index != t.task.From {
 		return &longstop.Error{Code: longstop.CodeNotFound, Message: fmt.Sprintf("the journal has no entry %d", t.task.From), Hint: "longstop activity"}
 	}
-	t.answer.Entry, err = journal.Encode(entries[0])
+	config, err := readConfig(t.home)
+	if err != nil {
+		return err
+	}
+	bytes, err := journal.Encode(entries[0])
+	t.answer.Entry = config.redact.Bytes(bytes)
 	return err
 }

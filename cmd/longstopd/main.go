@@ -48,6 +48,11 @@ which nothing happens stays open, here with the defaults:
 keep_days after its end, output that was read to its end goes; unread_days, any of this gateway; max_age_days,
 that of any gateway of the account. Results are kept for ever. Hosts are tidied every_s seconds.
 
+It may also say what is secret, and is masked in all that is kept, shown, exported and sent (docs/redaction.md), and whose
+cosignatures of the journal's checkpoints are kept:
+
+  {"redact": {"literals_file": "secrets", "patterns": ["token=(\\S+)"]}, "witnesses": ["NAME+HASH+KEY"]}
+
 It may also say who is told of what waiting does not mend (docs/escalation.md):
 
   {"escalate": {"webhook": {"url": "https://…", "timeout_s": 10, "secret_file": "/…"},
@@ -106,13 +111,14 @@ func run(starter *starter) error {
 	}
 	defer lock.release()
 
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	out := new(logOutput)
+	log := slog.New(slog.NewTextHandler(out, nil))
 	log.Info("starting", "version", longstop.Version, "pid", os.Getpid(), "home", home.Dir)
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
 	signal.Ignore(syscall.SIGHUP)
 
-	gateway, closeAll, err := open(home, log)
+	gateway, closeAll, err := open(home, log, out)
 	if err != nil {
 		return err
 	}

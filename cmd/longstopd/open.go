@@ -18,7 +18,7 @@ import (
 const sweepPatience = 10 * time.Second
 
 // open chooses the hands of the gateway of a home: the store, both ways to hosts, the runners.
-func open(home client.Home, log *slog.Logger) (api.Gateway, func(), error) {
+func open(home client.Home, log *slog.Logger, out *logOutput) (api.Gateway, func(), error) {
 	binaries, err := runners()
 	if err != nil {
 		return nil, nil, err
@@ -27,6 +27,7 @@ func open(home client.Home, log *slog.Logger) (api.Gateway, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	out.secrets.Store(config.redact)
 	openssh := &sshlink.OpenSSH{Dir: home.Runtime}
 	ctx, cancel := context.WithTimeout(context.Background(), sweepPatience)
 	defer cancel()
@@ -40,6 +41,7 @@ func open(home client.Home, log *slog.Logger) (api.Gateway, func(), error) {
 	}
 	g, err := gateway.New(gateway.Config{
 		Store: store, Runners: binaries, Home: home.Dir, Retention: config.Retention.asGateway(), Ways: config.ways,
+		Redact: config.redact, Witnesses: config.Witnesses,
 		SessionIdle: time.Duration(config.Sessions.IdleHours * float64(time.Hour)),
 		Dialers:     map[string]sshlink.Dialer{"openssh": openssh, "embedded": &sshlink.Embedded{}},
 	})

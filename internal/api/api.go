@@ -43,6 +43,7 @@ type Gateway interface {
 	Cancel(ctx context.Context, id string, by longstop.Requester, note func(string)) (longstop.Action, error)
 	Reconcile(ctx context.Context, id string) (longstop.Action, error)
 	Journal(ctx context.Context, f gateway.JournalFilter) ([]longstop.JournalEntry, error)
+	Redact(text string) string
 	Checkpoint(ctx context.Context) (longstop.Checkpoint, error)
 	KeepCosigned(ctx context.Context, signed []byte) (longstop.Checkpoint, error)
 	Raw(ctx context.Context, id string) ([]gateway.RawAnswer, error)

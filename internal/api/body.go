@@ -60,7 +60,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 
 // problem answers with an error. What is our own fault is logged too.
 func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
-	known := asError(err)
+	known := s.shownError(err)
 	status := longstop.Codes[known.Code].HTTP
 	if refused := (*refusedPeer)(nil); errors.As(err, &refused) {
 		status = http.StatusForbidden
@@ -79,6 +79,15 @@ func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	w.WriteHeader(status)
 	w.Write(data)
+}
+
+// shownError is an error as people see it.
+func (s *Server) shownError(err error) *longstop.Error {
+	known := asError(err)
+	for _, text := range []*string{&known.Message, &known.Hint, &known.Noise} {
+		*text = s.gateway.Redact(*text)
+	}
+	return known
 }
 
 // asError finds the *longstop.Error in err, keeping the words wrapped around it.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -287,6 +288,8 @@ func (f *fake) Reconcile(context.Context, string) (longstop.Action, error) {
 func (f *fake) Journal(context.Context, gateway.JournalFilter) ([]longstop.JournalEntry, error) {
 	return nil, nil
 }
+
+func (f *fake) Redact(text string) string { return strings.ReplaceAll(text, "hunter2!", "[redacted]") }
 
 func (f *fake) Checkpoint(context.Context) (longstop.Checkpoint, error) {
 	return longstop.Checkpoint{Size: 7}, nil

@@ -22,6 +22,7 @@ type stream struct {
 	w     http.ResponseWriter
 	flush func() error
 	gone  context.CancelFunc // called when a write fails: who reads it has gone
+	api   *Server
 
 	mu   sync.Mutex
 	head []byte
@@ -32,7 +33,7 @@ type stream struct {
 func (s *Server) newStream(w http.ResponseWriter, gone context.CancelFunc) *stream {
 	w.Header().Set("Content-Type", longstop.FollowType)
 	w.WriteHeader(http.StatusOK)
-	return &stream{w: w, flush: http.NewResponseController(w).Flush, gone: gone} // the headers go with the first event, or beat
+	return &stream{w: w, flush: http.NewResponseController(w).Flush, gone: gone, api: s} // the headers go with the first event, or beat
 }
 
 func (st *stream) send(kind longstop.FollowKind, offset int64, data []byte, last bool) {
@@ -79,8 +80,11 @@ func (st *stream) close() {
 	st.over = true
 }
 
-func (st *stream) note(text string) { st.send(longstop.FollowNote, 0, []byte(text), false) }
-func (st *stream) fail(err error)   { st.json(longstop.FollowError, asError(err), true) }
+func (st *stream) note(text string) {
+	st.send(longstop.FollowNote, 0, []byte(st.api.gateway.Redact(text)), false)
+}
+
+func (st *stream) fail(err error) { st.json(longstop.FollowError, st.api.shownError(err), true) }
 
 // beats sends a beat wherever the stream was silent for a while, until ctx ends.
 func (st *stream) beats(ctx context.Context, every time.Duration) {

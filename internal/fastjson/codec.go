@@ -461,6 +461,10 @@ func appendRequest(b []byte, v *longstop.Request) []byte {
 		b = append(b, `,"digest":`...)
 		b = appendString(b, string(v.Digest))
 	}
+	if v.Redacted {
+		b = append(b, `,"redacted":`...)
+		b = strconv.AppendBool(b, v.Redacted)
+	}
 	return end(b, start)
 }
 
@@ -1520,6 +1524,8 @@ func readRequest(r *reader, v *longstop.Request) {
 			v.Reason = string(r.text())
 		case "digest":
 			v.Digest = string(r.text())
+		case "redacted":
+			v.Redacted = r.bool()
 		default:
 			r.lost = true
 		}

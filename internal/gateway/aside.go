@@ -59,16 +59,16 @@ func (a *aside) ask(ctx context.Context, body any, within time.Duration) (reply,
 	// An answer may stand there though the request could not be written: the shell ran something
 	// else and has gone.
 	got, frames, readErr := wire.ReadOne(a.session.Stdout(), nonce, wire.Options{})
-	a.noise = redact(frames.Noise(), a.hidden)
+	a.noise = withoutWords(frames.Noise(), a.hidden)
 	if readErr != nil {
-		return reply{}, &unanswered{Sent: true, Raw: redact(frames.Raw(), a.hidden), Err: a.explain(ctx, errors.Join(readErr, err), frames, stderr)}
+		return reply{}, &unanswered{Sent: true, Raw: withoutWords(frames.Raw(), a.hidden), Err: a.explain(ctx, errors.Join(readErr, err), frames, stderr)}
 	}
 	answer, err := wire.DecodeAnswer(nonce, got)
 	if err == nil && !answer.Final {
 		err = &wire.BadFrame{Why: "a pushed answer to a request of its own"}
 	}
 	if err != nil {
-		return reply{}, &unanswered{Sent: true, Raw: redact(frames.Raw(), a.hidden), Err: &longstop.Error{Code: longstop.CodeBadAnswer, Err: err,
+		return reply{}, &unanswered{Sent: true, Raw: withoutWords(frames.Raw(), a.hidden), Err: &longstop.Error{Code: longstop.CodeBadAnswer, Err: err,
 			Message: "what " + a.host.name + " sent is no answer"}}
 	}
 	answer.Error = saidBy(a.host.name, answer.Error)
@@ -88,7 +88,7 @@ func (a *aside) explain(ctx context.Context, err error, frames *wire.Reader, std
 	if exit.State == longstop.SSHLost || !errors.Is(err, wire.ErrNoFrame) {
 		return &longstop.Error{Code: longstop.CodeUnreachable, Err: err, Message: "the connection to " + name + " was lost"}
 	}
-	return noRunner(name, exit, bounded(join(a.noise, redact(stderr.bytes(), a.hidden))))
+	return noRunner(name, exit, bounded(join(a.noise, withoutWords(stderr.bytes(), a.hidden))))
 }
 
 // exit waits a moment for how the channel ended.

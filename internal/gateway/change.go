@@ -8,6 +8,7 @@ import (
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
 	"github.com/longstop/longstop/internal/lifecycle"
+	"github.com/longstop/longstop/internal/redact"
 	"github.com/longstop/longstop/internal/store/sqlite"
 )
 
@@ -146,5 +147,6 @@ func (g *Gateway) shown(a longstop.Action) longstop.Action {
 	if h := g.known(a.Host); h != nil {
 		h.overlay(&a)
 	}
+	a, _ = redact.Value(g.cfg.Redact, a) // what was kept before it was configured as secret
 	return lifecycle.Project(a, g.now().Time, g.stale())
 }

@@ -24,6 +24,9 @@ const flowPause = time.Second
 // that the connection has no room for another session.
 func (g *Gateway) Flow(ctx context.Context, id, stream string, offset int64, take func(wire.OutputAnswer) error) (wire.OutputAnswer, error) {
 	reached := wire.OutputAnswer{Offset: offset}
+	if g.cfg.Redact != nil {
+		return reached, &longstop.Error{Code: longstop.CodeUnsupported, Message: "what is configured as secret is masked block by block: Output does that"}
+	}
 	a, h, err := g.running(ctx, id)
 	if err != nil {
 		return reached, err

@@ -17,6 +17,7 @@ import (
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
 	"github.com/longstop/longstop/internal/policy"
+	"github.com/longstop/longstop/internal/redact"
 	"github.com/longstop/longstop/internal/sshlink"
 	"github.com/longstop/longstop/internal/store/sqlite"
 )
@@ -44,8 +45,9 @@ type Config struct {
 	Retention Retention
 	// Policy answers requests, with its own digest; nil: the policy that the store keeps does (SetPolicy).
 	Policy    func(policy.Question) (policy.Verdict, string)
-	Witnesses []string // keys of witnesses whose cosignatures of the journal's checkpoints are kept
-	Ways      []Way    // to tell people of what waiting does not mend
+	Redact    *redact.Redactor // what is never kept nor shown; nil: nothing is configured
+	Witnesses []string         // keys of witnesses whose cosignatures of the journal's checkpoints are kept
+	Ways      []Way            // to tell people of what waiting does not mend
 
 	SessionIdle time.Duration // after which a session ends in which nothing happens; default a day
 }
@@ -126,6 +128,7 @@ func New(cfg Config) (*Gateway, error) {
 // begin takes up what an earlier gateway left.
 func (g *Gateway) begin() error {
 	var err error
+	g.store.Redact(g.cfg.Redact)
 	if g.salt, err = storeSalt(g.cfg.Home); err != nil {
 		return err
 	}

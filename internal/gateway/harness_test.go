@@ -14,6 +14,7 @@ import (
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/gateway"
 	"github.com/longstop/longstop/internal/policy"
+	"github.com/longstop/longstop/internal/redact"
 	"github.com/longstop/longstop/internal/sshlink"
 	"github.com/longstop/longstop/internal/sshlink/sshtest"
 	"github.com/longstop/longstop/internal/store/sqlite"
@@ -71,6 +72,7 @@ type bench struct {
 	idle   time.Duration
 	policy func(policy.Question) (policy.Verdict, string)
 	ways   []gateway.Way
+	redact *redact.Redactor
 
 	transport string // empty: openssh
 
@@ -137,7 +139,7 @@ func (b *bench) start() {
 		Dialers: map[string]sshlink.Dialer{"openssh": b.tap, "embedded": b.tap},
 		Runners: &gateway.FolderRunners{FS: os.DirFS(dir), Where: dir},
 		Clock:   now, Home: b.home, Name: "test", Heartbeat: b.beat, Idle: b.idle,
-		Policy: b.policy, Ways: b.ways,
+		Policy: b.policy, Ways: b.ways, Redact: b.redact,
 	})
 	b.must(err)
 	g, store := b.Gateway, b.store

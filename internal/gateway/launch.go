@@ -181,7 +181,7 @@ func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.
 	now := l.g.now()
 	a := longstop.Action{
 		ID: longstop.NewActionID(now.Time), SessionID: l.want.session, RunID: longstop.NewRunID(), Host: l.h.name,
-		CreatedAt: now, RequestedBy: by, Request: l.want.request, IdempotencyKey: l.want.key, Attempt: 1,
+		CreatedAt: now, RequestedBy: by, Request: l.want.kept, IdempotencyKey: l.want.key, Attempt: 1,
 		Findings: l.want.verdict.Findings,
 		Approval: longstop.Approval{State: longstop.ApprovalNotRequired}, Launch: longstop.Launch{State: longstop.LaunchNotAttempted},
 		SSHCommand: longstop.SSHCommand{State: longstop.SSHNotOpened}, Workload: longstop.Workload{State: longstop.WorkloadNone},
@@ -297,7 +297,7 @@ func (l *launching) intend(d *draft, ch *channel, permit *grant) error {
 	clock := ch.clock()
 	l.submit = wire.Submit{
 		RunID: d.RunID, ActionID: d.ID, SessionID: d.SessionID, Key: d.IdempotencyKey, EffectToken: d.EffectToken,
-		NotAfter: clock.now().Add(submitOpen), BootID: clock.bootID, Secret: l.secret, Request: d.Request, EnvValues: l.want.env,
+		NotAfter: clock.now().Add(submitOpen), BootID: clock.bootID, Secret: l.secret, Request: l.want.request, EnvValues: l.want.env,
 		Terminal: l.want.pty,
 	}
 	if d.Request.Lifetime == longstop.Leased {

@@ -2,10 +2,12 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/redact"
 	"github.com/longstop/longstop/internal/store/sqlite"
 	"github.com/longstop/longstop/internal/wire"
 )
@@ -87,22 +89,26 @@ func (g *Gateway) Journal(ctx context.Context, f JournalFilter) ([]longstop.Jour
 	}
 	shown := make([]longstop.JournalEntry, len(entries))
 	for i, e := range entries {
-		shown[i] = shownEntry(e)
+		shown[i] = g.shownEntry(e)
 	}
 	return shown, nil
 }
 
 // shownEntry is an entry as people see it.
-func shownEntry(e journal.Entry) longstop.JournalEntry {
+func (g *Gateway) shownEntry(e journal.Entry) longstop.JournalEntry {
 	shown := longstop.JournalEntry{Index: e.Index, At: e.At, Kind: string(e.Kind), ActionID: e.ActionID,
-		SessionID: e.SessionID, RunID: e.RunID, Host: e.Host, By: e.By}
+		SessionID: e.SessionID, RunID: e.RunID, Host: e.Host, By: g.cfg.Redact.Text(e.By)}
 	if len(e.Body) > 0 {
-		shown.Body = e.Body
+		shown.Body = json.RawMessage(g.cfg.Redact.JSON(e.Body))
 	}
 	return shown
 }
 
-// Raw returns what came over the wire about an action, oldest first.
+// Redact is a text with a mark for what is configured as secret: whoever shows what a Gateway's method did not
+// return as a value takes it from here.
+func (g *Gateway) Redact(text string) string { return g.cfg.Redact.Text(text) }
+
+// Raw returns what came over the wire about an action, oldest first, as many bytes as came.
 func (g *Gateway) Raw(ctx context.Context, id string) ([]RawAnswer, error) {
 	a, err := g.store.Action(ctx, id)
 	if err != nil {
@@ -114,7 +120,7 @@ func (g *Gateway) Raw(ctx context.Context, id string) ([]RawAnswer, error) {
 	}
 	answers := make([]RawAnswer, len(raws))
 	for i, r := range raws {
-		answers[i] = RawAnswer{Kind: r.Kind, At: r.At, Bytes: r.Bytes}
+		answers[i] = RawAnswer{Kind: r.Kind, At: r.At, Bytes: g.cfg.Redact.Bytes(r.Bytes)}
 	}
 	return answers, nil
 }
@@ -130,7 +136,11 @@ func (g *Gateway) Inspect(ctx context.Context, id string) (wire.InspectAnswer, e
 	if err != nil {
 		return answer, err
 	}
-	return answer, got.read(&answer)
+	if err := got.read(&answer); err != nil {
+		return answer, err
+	}
+	answer, _ = redact.Value(g.cfg.Redact, answer)
+	return answer, nil
 }
 
 // inquire asks what changes nothing: over the present channel, and where that turns out to be dead,

@@ -106,9 +106,9 @@ func noticeBackoff(n *sqlite.Notice) time.Duration {
 
 // noticeBody is what people are told: the entry as the journal shows it, without what it changed here.
 func (g *Gateway) noticeBody(n *sqlite.Notice) []byte {
-	entry := shownEntry(n.Entry)
+	entry := g.shownEntry(n.Entry)
 	var says map[string]json.RawMessage
-	if err := json.Unmarshal(n.Entry.Body, &says); err == nil {
+	if err := json.Unmarshal(g.cfg.Redact.JSON(n.Entry.Body), &says); err == nil {
 		delete(says, "patch")
 		entry.Body = says
 	}

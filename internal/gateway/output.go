@@ -16,8 +16,19 @@ const (
 // Output reads bytes of a stream ("stdout", "stderr") from an offset, waiting at most wait for some.
 // Max 0 is 1 MiB, the most. A lost connection is made again within wait; when the host still does not
 // answer then, the error is CodeUnreachable and the same offset may be asked again. That it does not is
-// seen in the action.
+// seen in the action. What is configured as secret is masked.
 func (g *Gateway) Output(ctx context.Context, id, stream string, offset int64, max int, wait time.Duration) (wire.OutputAnswer, error) {
+	if g.cfg.Redact == nil || offset < 0 {
+		return g.output(ctx, id, stream, offset, max, wait)
+	}
+	if max <= 0 || max > maxOutput {
+		max = maxOutput
+	}
+	r := &maskedReader{g: g, id: id, stream: stream, offset: offset, max: max, wait: wait, until: time.Now().Add(wait)}
+	return r.read(ctx)
+}
+
+func (g *Gateway) output(ctx context.Context, id, stream string, offset int64, max int, wait time.Duration) (wire.OutputAnswer, error) {
 	if stream != "stdout" && stream != "stderr" {
 		return wire.OutputAnswer{}, usage("stream %q: there are stdout and stderr", stream)
 	}

@@ -29,8 +29,8 @@ const redacted = "[redacted]"
 // leastTail is how much of a secret's beginning, at the end of what was kept, is taken for one.
 const leastTail = 4
 
-// redact returns b without those words, and without the beginning of one that b was cut off in.
-func redact(b []byte, words []string) []byte {
+// withoutWords returns b without those words, and without the beginning of one that b was cut off in.
+func withoutWords(b []byte, words []string) []byte {
 	for _, word := range words {
 		if word == "" {
 			continue

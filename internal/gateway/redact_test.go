@@ -20,7 +20,7 @@ func TestRedact(t *testing.T) {
 		t.Fatal(err)
 	}
 	words := secretsOf(submit)
-	if got := redact([]byte("plain"), secretsOf(wire.CancelRequest{})); string(got) != "plain" {
+	if got := withoutWords([]byte("plain"), secretsOf(wire.CancelRequest{})); string(got) != "plain" {
 		t.Errorf("%q", got)
 	}
 	for name, printed := range map[string]string{
@@ -29,7 +29,7 @@ func TestRedact(t *testing.T) {
 		"word by word": strings.Join(strings.FieldsFunc(string(request), func(r rune) bool { return strings.ContainsRune("{},:", r) }), "\n"),
 	} {
 		for n := range len(printed) + 1 {
-			kept := string(redact([]byte(printed[:n]), words))
+			kept := string(withoutWords([]byte(printed[:n]), words))
 			for _, secret := range [][]byte{submit.Secret, submit.EnvValues["TOKEN"]} {
 				encoded := base64.StdEncoding.EncodeToString(secret)
 				if strings.Contains(kept, encoded[:leastTail]) {
@@ -37,7 +37,7 @@ func TestRedact(t *testing.T) {
 				}
 			}
 		}
-		if whole := string(redact([]byte(printed), words)); !strings.Contains(whole, "run_1") || strings.Count(whole, redacted) != 2 {
+		if whole := string(withoutWords([]byte(printed), words)); !strings.Contains(whole, "run_1") || strings.Count(whole, redacted) != 2 {
 			t.Errorf("%s: %q", name, whole)
 		}
 	}

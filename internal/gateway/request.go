@@ -21,6 +21,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/policy"
+	"github.com/longstop/longstop/internal/redact"
 	"github.com/longstop/longstop/internal/wire"
 )
 
@@ -35,6 +36,7 @@ const (
 // asked is a request that was looked through, complete with defaults.
 type asked struct {
 	request longstop.Request
+	kept    longstop.Request  // the request, without what is configured as secret
 	env     map[string][]byte // the values, never kept
 	envMACs map[string]string // what is kept of them: equal for equal values of this store, no more
 	key     string
@@ -54,7 +56,7 @@ func (g *Gateway) accept(req longstop.RunRequest, host longstop.Host) (*asked, e
 	a := &asked{request: req.Request, env: req.EnvValues, key: req.Key, session: req.SessionID, pty: req.Terminal, envMACs: map[string]string{}}
 	r := &a.request
 	r.Env = slices.Sorted(maps.Keys(req.EnvValues))
-	r.StdinBytes, r.StdinSHA256, r.Digest = 0, "", ""
+	r.StdinBytes, r.StdinSHA256, r.Digest, r.Redacted = 0, "", "", false
 	r.TakeDefaults()
 	checks := []func() error{
 		func() error { return checkCommand(r) },
@@ -64,6 +66,7 @@ func (g *Gateway) accept(req longstop.RunRequest, host longstop.Host) (*asked, e
 		func() error { return checkTimes(r) },
 		func() error { return checkStages(r) },
 		func() error { return checkNames(a) },
+		func() error { return g.checkNoSecret(a) },
 		func() error { return checkSize(r, a.env) },
 		func() error { return g.takeStdin(a, req.StdinID) },
 	}
@@ -79,6 +82,8 @@ func (g *Gateway) accept(req longstop.RunRequest, host longstop.Host) (*asked, e
 		a.envMACs[name] = hex.EncodeToString(mac)
 	}
 	r.Digest = g.digest(host, r, a.env)
+	kept, redacted := redact.Value(g.cfg.Redact, a.request)
+	a.kept, a.kept.Redacted = kept, redacted
 	return a, nil
 }
 
@@ -234,6 +239,16 @@ func checkNames(a *asked) error {
 	return nil
 }
 
+// checkNoSecret refuses what is configured as secret where it must be kept as it is.
+func (g *Gateway) checkNoSecret(a *asked) error {
+	for _, name := range append([]string{a.key, string(a.session)}, a.request.Env...) {
+		if g.cfg.Redact.Has(name) {
+			return usage("an idempotency key, a session's id or a variable's name has something in it that longstopd.json says is secret, and it would be kept and shown")
+		}
+	}
+	return nil
+}
+
 func printable(s string) bool {
 	return strings.IndexFunc(s, func(c rune) bool { return c <= ' ' || c > '~' }) < 0
 }
@@ -255,7 +270,7 @@ func checkSize(r *longstop.Request, env map[string][]byte) error {
 
 // differences names what a request asks other than the action that has its key, C130.
 func differences(a *longstop.Action, envMACs map[string]string, host string, now *asked) []string {
-	old, new := a.Request, now.request
+	old, new := a.Request, now.kept
 	var names []string
 	say := func(name string, differs bool) {
 		if differs {
@@ -287,6 +302,9 @@ func differences(a *longstop.Action, envMACs map[string]string, host string, now
 	say("check_s", old.CheckS != new.CheckS)
 	say("exclusive", old.Exclusive != new.Exclusive)
 	say("exclusive_wait", old.ExclusiveWaitS != new.ExclusiveWaitS)
+	if len(names) == 0 && old.Redacted {
+		names = append(names, "what was taken out of it as secret, or the host's key")
+	}
 	if len(names) == 0 {
 		names = append(names, "the host's key")
 	}

@@ -73,6 +73,9 @@ func (n *nextAttempt) refuse(ctx context.Context, why error) {
 
 // request is what the earlier action asked. What was not kept of it has to be given again.
 func (n *nextAttempt) request(req longstop.RetryRequest) (longstop.RunRequest, error) {
+	if n.earlier.Request.Redacted {
+		return longstop.RunRequest{}, redactedRequest(&n.earlier)
+	}
 	run := longstop.RunRequest{Host: n.earlier.Host, Request: n.earlier.Request, EnvValues: req.EnvValues, StdinID: req.StdinID,
 		Terminal: req.Terminal, Key: req.Key, SessionID: req.SessionID, By: req.By}
 	if req.Preflight != "" {
@@ -104,6 +107,13 @@ func (n *nextAttempt) request(req longstop.RetryRequest) (longstop.RunRequest, e
 		return run, usage("%s had no standard input: a retry asks what it asked; longstop run is for other work", n.earlier.ID)
 	}
 	return run, nil
+}
+
+// redactedRequest is why an action's request cannot be asked again from what was kept of it.
+func redactedRequest(a *longstop.Action) error {
+	return &longstop.Error{Code: longstop.CodeUsage, ActionID: a.ID,
+		Message: fmt.Sprintf("what longstopd.json says is secret was taken out of the request of %s: it cannot be asked again from what was kept", a.ID),
+		Hint:    "longstop run, with all of the command"}
 }
 
 // compare says what is asked otherwise than by the earlier action: the digests tell whether anything is.

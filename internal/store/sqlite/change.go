@@ -7,6 +7,7 @@ import (
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/fastjson"
 	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/redact"
 )
 
 // A projection's row changes with an entry that says by how much (journal.Diff), so that the entries
@@ -28,17 +29,17 @@ func (tx *Tx) stands(id string, data []byte) {
 	tx.rows[id] = data
 }
 
-// AppendPatch appends an entry with what changes in a row of a projection, whose JSON is compact and has
-// no nulls; before is nil for a new row.
+// AppendPatch appends an entry with what changes in a row of a projection, whose JSON is compact, has
+// no nulls, and nothing secret; before is nil for a new row.
 func (tx *Tx) AppendPatch(e journal.Entry, projection string, before, after []byte, raws ...Raw) (int64, error) {
 	patch, err := journal.Diff(before, after)
 	if err == nil {
-		e.Body, err = journal.WithPatch(e.Body, projection, patch)
+		e.Body, err = journal.WithPatch(tx.store.secrets.JSON(e.Body), projection, patch)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("say what changed: %w", err)
 	}
-	return tx.Append(e, raws...)
+	return tx.append(e, raws)
 }
 
 // AppendChange appends an entry with what changed in an action since this update read it, or appended its
@@ -57,6 +58,7 @@ func (tx *Tx) appendChange(a *longstop.Action, why journal.Entry, raws []Raw) (i
 		}
 		before = tx.rows[string(a.ID)]
 	}
+	*a, _ = redact.Value(tx.store.secrets, *a)
 	after := fastjson.AppendAction(make([]byte, 0, 4<<10), a)
 	old, was, err := withoutNoise(before)
 	if err != nil {

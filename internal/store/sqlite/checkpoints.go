@@ -69,7 +69,7 @@ type Chosen struct {
 
 // Prove returns entries with their proofs in the log of a head, and for each earlier one the proof that
 // the log goes on from it. Withhold, where given, says of an entry's bytes why they may not leave.
-func (s *Store) Prove(ctx context.Context, head journal.Head, which Chosen, earlier []journal.Head, withhold func(journal.Entry) string) (*journal.Bundle, error) {
+func (s *Store) Prove(ctx context.Context, head journal.Head, which Chosen, earlier []journal.Head, withhold func(entry []byte) string) (*journal.Bundle, error) {
 	tx, err := s.reads.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (s *Store) Prove(ctx context.Context, head journal.Head, which Chosen, earl
 		if p.Proof, err = tlog.ProveRecord(head.Size, p.Index, hashes); err != nil {
 			return nil, fmt.Errorf("prove entry %d: %w", p.Index, err)
 		}
-		if p.Withheld = withhold(e.entry); p.Withheld != "" {
+		if p.Withheld = withhold(p.Bytes); p.Withheld != "" {
 			hash := tlog.RecordHash(p.Bytes)
 			p.Bytes, p.Hash = nil, &hash
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/redact"
 )
 
 // Store is an open database. Its methods may be called from several goroutines.
@@ -32,6 +33,7 @@ type Store struct {
 
 	flushes atomic.Int64
 	waiting atomic.Int64 // callers of Update that have not had their turn
+	secrets *redact.Redactor
 
 	mu     sync.Mutex // the turn to write; guards what follows
 	tree   journal.Tree
@@ -113,6 +115,10 @@ func (s *Store) damaged(ctx context.Context, bad *journal.BadEntry) error {
 	return &longstop.Error{Code: longstop.CodeInternal, Message: "the journal was changed from outside or damaged, and cannot be added to",
 		Hint: "keep the file as evidence, and put a backup in its place", Err: bad}
 }
+
+// Redact has what is secret taken out of all that is written from now on: entries, raw bytes, actions. It must
+// be called before the first update.
+func (s *Store) Redact(r *redact.Redactor) { s.secrets = r }
 
 // Close waits for updates that have begun and closes the database.
 func (s *Store) Close() error {

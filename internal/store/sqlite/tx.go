@@ -34,10 +34,19 @@ type Raw struct {
 // Append adds an entry to the log and returns its index. Index and Raw of e are set here: the raw
 // bytes are kept in a table of their own, the entry holds their salted digests.
 func (tx *Tx) Append(e journal.Entry, raws ...Raw) (int64, error) {
-	tree := &tx.store.tree
+	e.Body = tx.store.secrets.JSON(e.Body)
+	return tx.append(e, raws)
+}
+
+// append appends an entry whose body has nothing secret.
+func (tx *Tx) append(e journal.Entry, raws []Raw) (int64, error) {
+	tree, secrets := &tx.store.tree, tx.store.secrets
+	e.By = secrets.Text(e.By)
 	e.Index, e.At, e.Raw = tree.Size(), longstop.At(e.At.Time), nil
 	salts := make([][]byte, len(raws))
-	for i, raw := range raws {
+	for i := range raws {
+		raws[i].Bytes = secrets.Bytes(raws[i].Bytes)
+		raw := raws[i]
 		salts[i] = make([]byte, 16)
 		rand.Read(salts[i])
 		e.Raw = append(e.Raw, journal.RawDigest{Kind: raw.Kind, Bytes: int64(len(raw.Bytes)), Digest: saltedDigest(salts[i], kept(raw.Bytes))})
@@ -82,7 +91,7 @@ func saltedDigest(salt, data []byte) string {
 }
 
 // PutAction makes (Revision 1) or changes an action's projection, and appends the entry that says why,
-// to which it adds what changed. a.Revision is the new revision: the stored one must be the one before,
+// to which it adds what changed. What is secret is taken out of a first. a.Revision is the new revision: the stored one must be the one before,
 // else ErrStale. A secret, if not nil, is kept as that of a.RunID.
 //
 // The id, key, session, host and time of creation of an action never change.
