@@ -212,6 +212,9 @@ func (h *host) look(ch *channel, statuses []wire.RunStatus, now longstop.BootTim
 		h.nudge()
 	}
 	for _, one := range looked {
+		if one.same != nil {
+			h.keep(*one.same)
+		}
 		if one.seen != "" {
 			h.hasLooked(one.seen, one.fingerprint)
 		}
@@ -222,6 +225,7 @@ func (h *host) look(ch *channel, statuses []wire.RunStatus, now longstop.BootTim
 // is remembered only once the change is durable.
 type looked struct {
 	change      *change
+	same        *longstop.Action // looks as it did, but for what moves by itself: that is not written
 	seen        longstop.ActionID
 	fingerprint [32]byte
 }
@@ -251,6 +255,9 @@ func (h *host) lookAt(s wire.RunStatus, now longstop.BootTime, by string) looked
 	switch sight := sight.(type) {
 	case reconcile.Seen:
 		h.tellCancel(a.ID, sight.Record)
+		if changed, contradiction := lifecycle.Observe(&a, sight.Record, sight.Sighting); !changed && contradiction == "" {
+			return looked{seen: a.ID, fingerprint: fingerprint, same: &a}
+		}
 		return looked{seen: a.ID, fingerprint: fingerprint, change: &change{a.ID, func(d *draft) error {
 			observe(d, sight, raw)
 			return nil

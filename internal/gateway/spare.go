@@ -186,7 +186,13 @@ func (a *aside) openSession(ctx context.Context, command string, kept bool) erro
 	for {
 		moved := h.spares.watch()
 		err := a.tryLinks(ctx, command, kept)
-		if a.session != nil || ctx.Err() != nil {
+		if a.session != nil {
+			return nil
+		}
+		if err == nil { // there was no connection to try
+			err = &longstop.Error{Code: longstop.CodeUnreachable, Message: "no connection to " + h.name + " has room for another session"}
+		}
+		if ctx.Err() != nil {
 			return err
 		}
 		m := h.another(kept)
@@ -204,9 +210,6 @@ func (a *aside) openSession(ctx context.Context, command string, kept bool) erro
 				return m.err
 			}
 		case <-ctx.Done():
-			if err == nil {
-				err = ctx.Err()
-			}
 			return err
 		}
 	}

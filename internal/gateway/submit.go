@@ -20,7 +20,7 @@ import (
 func (l *launching) send(ch *channel) bool {
 	sent := false
 	for tries := 0; ; tries++ {
-		c := l.carry(ch)
+		c := l.carry(ch, sent)
 		if c.err == nil {
 			l.settle(c, !sent)
 			return true
@@ -60,6 +60,9 @@ func (l *launching) afresh(cause error, tries int) (*channel, error) {
 	return ch, nil
 }
 
+// errNobodyWaits is why a submit is not sent once more.
+var errNobodyWaits = &longstop.Error{Code: longstop.CodeTimeout, Message: "nobody is waiting for the submit's answer any more"}
+
 // somebodyElse reports whether what came on a channel of the submit's own is not a runner's. Whatever
 // ran there instead has run, and would run once more: nobody asks it again. The shared channel, where
 // there is a runner, finds out what became of the submit.
@@ -92,11 +95,11 @@ type carried struct {
 	side  *aside // of an own channel that is open still
 }
 
-// carry sends the submit over the shared channel, or one of its own.
-func (l *launching) carry(ch *channel) carried {
+// carry sends the submit, once more if it was sent, over the shared channel or one of its own.
+func (l *launching) carry(ch *channel, again bool) carried {
 	c := carried{ssh: sshFacts(ch.facts, ch.id, ch.noiseWords())}
 	if l.submit.Request.OwnChannel {
-		return l.carryAside()
+		return l.carryAside(again)
 	}
 	c.ssh.State = longstop.SSHCarried
 	if sent := l.answered; sent != nil {
@@ -121,8 +124,12 @@ func sshFacts(f sshlink.Facts, id longstop.ChannelID, noise string) longstop.SSH
 	return longstop.SSHCommand{Channel: id, Auth: f.Auth, Key: f.Key, HostKey: f.HostKey, Noise: noise}
 }
 
-func (l *launching) carryAside() carried {
+func (l *launching) carryAside(again bool) carried {
 	side, err := l.h.openAside(l.h.ctx, wire.VerbSubmit)
+	if err == nil && again && !l.wanted() { // who waited for it has left while the channel was opened
+		side.close()
+		err = errNobodyWaits
+	}
 	if err != nil {
 		// CodeTimeout: the command was sent. But the request is on its standard input, and was not.
 		return carried{own: true, err: &unanswered{Err: err}, ssh: longstop.SSHCommand{State: longstop.SSHNotOpened}}

@@ -326,6 +326,7 @@ func (l *laws) check() {
 
 func (l *laws) checkAction(g *generation, a *longstop.Action) {
 	verdict := lifecycle.Judge(a, l.w.Now(), 15*time.Second)
+	living := l.w.host(a.Host).Living(a.RunID)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := &a.Workload
@@ -341,6 +342,8 @@ func (l *laws) checkAction(g *generation, a *longstop.Action) {
 		l.breaks(3, "%s is %s, and no host wrote that", a.ID, w.State)
 	case verdict.Outcome == longstop.OutcomeUnknown && verdict.UnknownBecause == "":
 		l.breaks(3, "%s is unknown without a reason", a.ID)
+	case verdict.Alive == longstop.AliveNo && a.Launch.State != longstop.LaunchNotAttempted && living > 0:
+		l.breaks(6, "%s is called over (work %s), and %d of its processes live", a.ID, w.State, living)
 	case a.Cancel.State == longstop.CancelConfirmed && a.Launch.State == longstop.LaunchAccepted && !w.State.Final():
 		l.breaks(6, "the cancel of %s is confirmed, and its work is %s", a.ID, w.State)
 	case a.Cancel.State == longstop.CancelRefused:
