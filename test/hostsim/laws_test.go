@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"sync"
 	"time"
@@ -307,6 +308,9 @@ func (l *laws) check() {
 	if g.dead.Load() {
 		return
 	}
+	l.mu.Lock()
+	was := maps.Clone(l.told) // what is told while we look may be newer than what we see
+	l.mu.Unlock()
 	seen := map[longstop.ActionID]longstop.Action{}
 	for _, a := range l.all() {
 		seen[a.ID] = a
@@ -317,7 +321,7 @@ func (l *laws) check() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for id, told := range l.told {
+	for id, told := range was {
 		if now, ok := seen[id]; !ok || now.Revision < told.Revision {
 			l.breaks(9, "%s, of which revision %d was told, is at %d now", id, told.Revision, now.Revision)
 		}
