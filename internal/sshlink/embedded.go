@@ -34,7 +34,7 @@ func (d *Embedded) Dial(ctx context.Context, to Target) (Link, error) {
 	if err := checkName(to.Name); err != nil {
 		return nil, err
 	}
-	hops, err := d.route(ctx, to, 0)
+	hops, err := d.hops(ctx, to)
 	if err != nil {
 		return nil, err
 	}
@@ -71,11 +71,28 @@ func (d *Embedded) join(l *login, t *tunnel) *link {
 	return link
 }
 
+// errCircle says that a jump host is reached through itself.
+var errCircle = errors.New("its jump hosts go in a circle")
+
+func circle(to Target) error {
+	return &longstop.Error{Code: longstop.CodeUsage, Message: to.Name + ": " + errCircle.Error(),
+		Hint: "see what ProxyJump says of it and of each: " + to.Command("-G")}
+}
+
+// hops is the route to a target.
+func (d *Embedded) hops(ctx context.Context, to Target) ([]settings, error) {
+	hops, err := d.route(ctx, to, 0)
+	if errors.Is(err, errCircle) {
+		err = circle(to)
+	}
+	return hops, err
+}
+
 // route resolves a target and its jump hosts, in the order in which to connect.
 func (d *Embedded) route(ctx context.Context, to Target, depth int) ([]settings, error) {
 	const deepest = 8
 	if depth > deepest {
-		return nil, &longstop.Error{Code: longstop.CodeUsage, Message: to.Name + ": its jump hosts go in a circle"}
+		return nil, errCircle
 	}
 	s, err := d.resolve(ctx, to)
 	if err != nil {

@@ -47,7 +47,7 @@ func (d *Embedded) Login(ctx context.Context, to Target) (Login, error) {
 	if err := checkName(to.Name); err != nil {
 		return Login{}, err
 	}
-	hops, err := d.route(ctx, to, 0)
+	hops, err := d.hops(ctx, to)
 	if err != nil {
 		return Login{}, err
 	}

@@ -55,7 +55,7 @@ func startMaster(dir, path string, args []string, to Target) (*master, error) {
 		return nil, err
 	}
 	defer log.Close()
-	m.cmd = exec.Command(path, append(append([]string{"-M", "-S", m.socket}, args...), "--", to.Name)...)
+	m.cmd = exec.Command(path, append([]string{"-M", "-S", m.socket}, args...)...)
 	m.cmd.Stderr = log
 	m.cmd.Stdout = log
 	// A jump host's ssh is started without our options: without a terminal it would ask on a screen.
@@ -67,6 +67,19 @@ func startMaster(dir, path string, args []string, to Target) (*master, error) {
 	}
 	m.child = watchChild(m.cmd)
 	return m, nil
+}
+
+// circleAfter is how long a login through jump hosts may take before it is found out whether they go in a
+// circle: ssh would start itself again and again. Not at once: to ask runs the commands of Match exec once more.
+const circleAfter = 700 * time.Millisecond
+
+func (m *master) circular(ctx context.Context, to Target) bool {
+	login := parseLog(m.text())
+	if login.jump == "" || login.software != "" {
+		return false
+	}
+	_, err := (&Embedded{}).route(ctx, to, 0)
+	return errors.Is(err, errCircle)
 }
 
 // masterName is short, since a socket's path is, and the same in its first half for one target.

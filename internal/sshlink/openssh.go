@@ -50,20 +50,35 @@ func (d *OpenSSH) Dial(ctx context.Context, to Target) (Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return persist(ctx, func() (Link, error) { return d.dial(ctx, path, to) })
+	destination, err := destination(to.Name)
+	if err != nil {
+		return nil, err
+	}
+	return persist(ctx, func() (Link, error) { return d.dial(ctx, path, to, destination) })
 }
 
-func (d *OpenSSH) dial(ctx context.Context, path string, to Target) (Link, error) {
+func (d *OpenSSH) dial(ctx context.Context, path string, to Target, destination []string) (Link, error) {
 	start := time.Now()
-	m, err := startMaster(d.Dir, path, d.args(ctx, path, to), to)
+	m, err := startMaster(d.Dir, path, append(d.args(ctx, path, to), destination...), to)
 	if err != nil {
 		return nil, &longstop.Error{Code: longstop.CodeInternal, Message: to.Name + ": start ssh", Err: err}
 	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	look := time.AfterFunc(circleAfter, func() {
+		if m.circular(ctx, to) {
+			stop(errCircle)
+		}
+	})
+	defer look.Stop()
 	l, err := d.join(ctx, m, to)
 	if err == nil {
 		return l, nil
 	}
 	m.end(!errors.Is(err, errMasterExited)) // nobody has used it yet: no need to ask
+	if errors.Is(context.Cause(ctx), errCircle) {
+		return nil, circle(to)
+	}
 	return nil, explainDial(to, parseLog(m.final), err, time.Since(start))
 }
 

@@ -108,43 +108,6 @@ func TestOverridden(t *testing.T) {
 	}
 }
 
-// TestC110Jump: through a jump host, each host key is checked under its own name, and what is said of
-// the login is about the host at the end.
-func TestC110Jump(t *testing.T) {
-	dialers(t, func(t *testing.T, d Dialer) {
-		inner := sshtest.Start(t, sshtest.Options{Alias: "inner"})
-		jump := sshtest.Start(t, sshtest.Options{Alias: "jump"})
-		both := func(jumpKnown string) Target {
-			var text string
-			for _, s := range []*sshtest.Server{inner, jump} {
-				data, err := os.ReadFile(s.SSHConfig)
-				if err != nil {
-					t.Fatal(err)
-				}
-				text += string(data)
-			}
-			text = strings.Replace(text, jump.KnownHosts, jumpKnown, 1)
-			return Target{Name: "inner", SSHConfig: write(t, "config", "Host inner\n ProxyJump jump\n"+text)}
-		}
-		l, err := d.Dial(t.Context(), both(jump.KnownHosts))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		if f := l.Facts(); f.HostKey != inner.HostKeyFP || f.Key != inner.KeyFP {
-			t.Errorf("facts %+v, want host key %s", f, inner.HostKeyFP)
-		}
-		if r, err := Run(t.Context(), l, "exit 5", nil, 1); err != nil || r.Exit.Status != 5 {
-			t.Errorf("%+v, %v", r, err)
-		}
-		strict := d
-		if o, ok := d.(*OpenSSH); ok {
-			strict = &OpenSSH{Dir: sshtest.ShortDir(t), AliveInterval: o.AliveInterval}
-		}
-		refused(t, strict, both("/dev/null"), longstop.CodeHostKeyUnknown, "the host key", "jump", "is not known")
-	})
-}
-
 // TestDir: a folder for sockets that others reach, or whose path is too long, is refused in words.
 func TestDir(t *testing.T) {
 	t.Parallel()

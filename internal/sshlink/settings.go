@@ -23,12 +23,16 @@ func (s settings) first(name string) string {
 
 // resolveBySSH asks ssh -G, which knows all of ssh_config and runs the commands of Match exec.
 func resolveBySSH(ctx context.Context, path string, to Target) (settings, error) {
+	destination, err := destination(to.Name)
+	if err != nil {
+		return nil, err
+	}
 	args := []string{"-G"}
 	if to.SSHConfig != "" {
 		args = append(args, "-F", to.SSHConfig)
 	}
 	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, path, append(args, "--", to.Name)...)
+	cmd := exec.CommandContext(ctx, path, append(args, destination...)...)
 	cmd.Stderr = &stderr
 	cmd.WaitDelay = muxPatience // a command of Match exec may hold our pipes open
 	out, err := cmd.Output()
@@ -44,6 +48,25 @@ func resolveBySSH(ctx context.Context, path string, to Target) (settings, error)
 		s[strings.ToLower(name)] = append(s[strings.ToLower(name)], value)
 	}
 	return s, nil
+}
+
+// destination is a target's name as arguments of ssh, which takes no URI with an IPv6 address.
+func destination(name string) ([]string, error) {
+	if !strings.HasPrefix(name, "ssh://") || !strings.Contains(name, "[") {
+		return []string{"--", name}, nil
+	}
+	host, user, port, err := splitName(name)
+	if err != nil {
+		return nil, err
+	}
+	var args []string
+	if user != "" {
+		args = append(args, "-l", user)
+	}
+	if port != "" {
+		args = append(args, "-p", port)
+	}
+	return append(args, "--", host), nil
 }
 
 // overridden says which settings a person may have meant that do not hold here.

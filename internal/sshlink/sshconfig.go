@@ -72,6 +72,9 @@ func (s settings) read(path string, must bool, name string) error {
 		return err
 	}
 	config, err := ssh_config.DecodeBytes(data)
+	if err == nil {
+		err = matchesHost(path, data, 0)
+	}
 	if err != nil {
 		return err
 	}
@@ -82,6 +85,36 @@ func (s settings) read(path string, must bool, name string) error {
 		}
 		key = strings.ToLower(key)
 		s[key] = append(s[key], values...)
+	}
+	return nil
+}
+
+// matchesHost refuses Match host, which the parser would hold against the name that was given, and ssh against
+// what HostName makes of it.
+func matchesHost(path string, data []byte, depth int) error {
+	for line := range strings.Lines(string(data)) {
+		words := strings.Fields(strings.ToLower(line))
+		switch {
+		case len(words) > 1 && words[0] == "match" && words[1] == "host":
+			return fmt.Errorf("%s: %q is not followed", path, strings.TrimSpace(line))
+		case len(words) < 2 || words[0] != "include" || depth > 5:
+			continue
+		}
+		for _, pattern := range strings.Fields(line)[1:] {
+			if pattern = (settings{}).expand(pattern); !filepath.IsAbs(pattern) {
+				pattern = filepath.Join((settings{}).expand("~/.ssh"), pattern)
+			}
+			included, _ := filepath.Glob(pattern) // the parser has judged it
+			for _, file := range included {
+				text, err := os.ReadFile(file)
+				if err == nil {
+					err = matchesHost(file, text, depth+1)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		}
 	}
 	return nil
 }

@@ -168,7 +168,7 @@ func (t *transcript) hopIn(before, after string) string {
 			return fmt.Sprintf("%s (on the way to %s)", hop, t.jump)
 		}
 	}
-	return t.jump
+	return t.jump + " (or of one on the way to it)"
 }
 
 func unknownKeyHint(to Target, host, port string) string {
