@@ -2,7 +2,9 @@ package sshlink
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -80,7 +82,7 @@ func write(t *testing.T, name string, text string) string {
 	return path
 }
 
-func TestHostKeyTrouble(t *testing.T) {
+func TestC104HostKeyTrouble(t *testing.T) {
 	dialers(t, func(t *testing.T, d Dialer) {
 		s := sshtest.Start(t, sshtest.Options{Go: true})
 		_, port, _ := net.SplitHostPort(s.Addr)
@@ -199,6 +201,47 @@ func TestC098NoBanner(t *testing.T) {
 				if name == "deadline" && !strings.Contains(e.Message, "no SSH banner") {
 					t.Errorf("%s", e.Message)
 				}
+			})
+			cancel()
+		}
+	})
+}
+
+// TestC098Stages: of a login that does not end, it is said how far it came.
+func TestC098Stages(t *testing.T) {
+	each(t, func(t *testing.T, d Dialer) {
+		dir := sshtest.ShortDir(t)
+		host, err := loopback.WriteKey(dir + "/host")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := loopback.WriteKey(dir + "/id"); err != nil {
+			t.Fatal(err)
+		}
+		hold := make(chan struct{})
+		t.Cleanup(func() { close(hold) })
+		slow := &ssh.ServerConfig{PublicKeyCallback: func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) {
+			<-hold
+			return nil, errors.New("too late")
+		}}
+		login := keyServer(t, slow, host, dir+"/id")
+		kex := sshtest.Start(t, sshtest.Options{Go: true})
+		config, err := kex.Via(listen(t, func(c net.Conn) {
+			io.WriteString(c, "SSH-2.0-Slow\r\n")
+			<-hold
+			c.Close()
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for stage, to := range map[string]Target{
+			"the server answered, but the key exchange did not end": {Name: kex.Alias, SSHConfig: config},
+			"the host key was good, but the login did not end":      login,
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+			within(t, 4*time.Second, stage, func() {
+				_, err := d.Dial(ctx, to)
+				wantCode(t, err, longstop.CodeUnreachable, stage)
 			})
 			cancel()
 		}

@@ -152,3 +152,15 @@ func (n *noted) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string)
 	}
 	return sig, err
 }
+
+// Algorithms are those that the key may sign with: no server is given a signature with SHA-1.
+func (n *noted) Algorithms() []string {
+	key := n.PublicKey()
+	if cert, ok := key.(*ssh.Certificate); ok {
+		key = cert.Key
+	}
+	if key.Type() == ssh.KeyAlgoRSA {
+		return []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
+	}
+	return []string{key.Type()}
+}

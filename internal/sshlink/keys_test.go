@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
@@ -17,7 +18,7 @@ import (
 	"github.com/longstop/longstop/internal/sshlink/sshtest"
 )
 
-// Which key logs in: from files, from an agent, by certificate (C106, C109).
+// Which key logs in: from files, from an agent, by certificate.
 
 func keygen(t *testing.T, args ...string) {
 	t.Helper()
@@ -116,6 +117,116 @@ func TestC106C109Keys(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestC109KeysOfAnAgent: where an agent holds more keys than the server lets one try, ssh offers those first, as it
+// does in a terminal; what is wrong is said, and with how many keys. The embedded client begins with the files.
+func TestC109KeysOfAnAgent(t *testing.T) {
+	dialers(t, func(t *testing.T, d Dialer) {
+		s := sshtest.Start(t, sshtest.Options{})
+		var strays []string
+		for i := range 7 {
+			strays = append(strays, fmt.Sprintf("%s/stray%d", s.Dir, i))
+			if _, err := loopback.WriteKey(strays[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		to := configure(t, s, "IdentitiesOnly no", "IdentityAgent "+testAgent(t, strays...))
+		if _, ok := d.(*OpenSSH); ok {
+			refused(t, d, to, longstop.CodeAccessRefused, "6 keys", "too many authentication failures")
+			return
+		}
+		l, err := d.Dial(t.Context(), to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if l.Facts().Key != s.KeyFP {
+			t.Errorf("%+v", l.Facts())
+		}
+	})
+}
+
+// TestC106SHA1Alone: a server that knows no signatures but those with SHA-1, for its own key or for those of users, is
+// refused, and that is said.
+func TestC106SHA1Alone(t *testing.T) {
+	dialers(t, func(t *testing.T, d Dialer) {
+		dir := sshtest.ShortDir(t)
+		keygen(t, "-t", "rsa", "-b", "2048", "-m", "PEM", "-f", dir+"/rsa")
+		data, err := os.ReadFile(dir + "/rsa")
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := ssh.ParsePrivateKey(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old, err := ssh.NewSignerWithAlgorithms(key.(ssh.AlgorithmSigner), []string{ssh.KeyAlgoRSA})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run("host key", func(t *testing.T) {
+			to := keyServer(t, &ssh.ServerConfig{PublicKeyCallback: anyKey}, old, dir+"/rsa")
+			refused(t, d, to, longstop.CodeUnsupported, "no common algorithms", "ssh-rsa")
+		})
+		t.Run("user's key", func(t *testing.T) {
+			to := keyServer(t, &ssh.ServerConfig{PublicKeyCallback: anyKey, PublicKeyAuthAlgorithms: []string{ssh.KeyAlgoRSA}}, key, dir+"/rsa")
+			refused(t, d, to, longstop.CodeAccessRefused, "SHA-1")
+		})
+	})
+}
+
+func anyKey(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) { return nil, nil }
+
+// TestC107Prompts: a server that asks questions after the key is named as one at once: nobody is here to answer.
+func TestC107Prompts(t *testing.T) {
+	dialers(t, func(t *testing.T, d Dialer) {
+		asked := make(chan struct{}, 10)
+		config := &ssh.ServerConfig{PublicKeyCallback: func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) {
+			return nil, &ssh.PartialSuccessError{Next: ssh.ServerAuthCallbacks{
+				KeyboardInteractiveCallback: func(_ ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (*ssh.Permissions, error) {
+					asked <- struct{}{}
+					_, err := ask("", "Push sent.\nOr a code:\x1b[31m", []string{"Code: "}, []bool{true})
+					return nil, err
+				}}}
+		}}
+		dir := sshtest.ShortDir(t)
+		host, err := loopback.WriteKey(dir + "/host")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := loopback.WriteKey(dir + "/id"); err != nil {
+			t.Fatal(err)
+		}
+		to := keyServer(t, config, host, dir+"/id")
+		within(t, 5*time.Second, "refusing", func() {
+			refused(t, d, to, longstop.CodeAccessRefused, "took publickey", "keyboard-interactive", "nobody is here to answer")
+		})
+		if len(asked) > 0 {
+			t.Error("a push was asked for that nobody answers")
+		}
+	})
+}
+
+// keyServer logs in as its configuration says, and takes no sessions.
+func keyServer(t *testing.T, config *ssh.ServerConfig, host ssh.Signer, identity string) Target {
+	t.Helper()
+	config.AddHostKey(host)
+	addr := listen(t, func(c net.Conn) {
+		_, channels, requests, err := ssh.NewServerConn(c, config)
+		if err != nil {
+			c.Close()
+			return
+		}
+		go ssh.DiscardRequests(requests)
+		for ch := range channels {
+			ch.Reject(ssh.Prohibited, "none")
+		}
+	})
+	_, port, _ := net.SplitHostPort(addr)
+	known := write(t, "known", "odd "+string(ssh.MarshalAuthorizedKey(host.PublicKey())))
+	return Target{Name: "odd", SSHConfig: write(t, "config", fmt.Sprintf("Host odd\n HostName 127.0.0.1\n Port %s\n HostKeyAlias odd\n"+
+		" IdentityFile %s\n IdentitiesOnly yes\n IdentityAgent none\n UserKnownHostsFile %s\n", port, identity, known))}
 }
 
 // TestC118CertificateAndClock: a server that refuses a certificate for its times does not say so. Its times are

@@ -41,12 +41,16 @@ func (l *login) explain(ctx context.Context, err error) error {
 		e.Hint = nobodyThere(l.to)
 		return say("no connection to %s", l.addr())
 	case errors.As(err, &negotiation):
-		e.Code = longstop.CodeUnsupported
+		e.Code, e.Err = longstop.CodeUnsupported, negotiation
+		e.Hint = "have the server's SSH renewed, or enrol the host with --transport openssh and " + theirsHint
 		return say("no common algorithms")
 	case strings.Contains(err.Error(), "Too many authentication failures"):
 		e.Code, e.Err = longstop.CodeAccessRefused, nil
 		e.Hint = "name the right key for this host in ssh_config: IdentityFile, with IdentitiesOnly yes"
 		return say("the server gave up: too many authentication failures (%d keys at hand)", l.keys.offered)
+	case l.hostKey != nil && strings.Contains(err.Error(), "no common public key signature algorithm"):
+		e.Code, e.Err, e.Hint = longstop.CodeAccessRefused, nil, weakHint
+		return say("%s", weakWords(l.hop.first("user")+"@"+l.hop.first("hostname")))
 	case l.hostKey != nil && strings.Contains(err.Error(), "unable to authenticate"):
 		return l.explainRefusal()
 	case l.hostKey != nil && l.keys.signed != "":

@@ -177,9 +177,12 @@ func hostKeyAlgorithms(known *knownhosts.HostKeyDB, name string) []string {
 		}
 	}
 	for _, a := range known.HostKeyAlgorithms(name) {
-		if !slices.Contains(algorithms, a) {
+		if !slices.Contains(algorithms, a) && a != ssh.KeyAlgoRSA && a != ssh.CertAlgoRSAv01 { // SHA-1
 			algorithms = append(algorithms, a)
 		}
+	}
+	if len(algorithms) == 0 {
+		return ssh.SupportedAlgorithms().HostKeys
 	}
 	return algorithms
 }

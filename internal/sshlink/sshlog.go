@@ -21,6 +21,7 @@ type transcript struct {
 	partial    string   // method that it accepted, asking for another
 	offered    int      // keys
 	certified  []string // files of those that are certificates
+	weak       bool     // of an RSA key it would take a signature with SHA-1 alone
 	plain      []string
 }
 
@@ -78,6 +79,8 @@ func (t *transcript) debug(line string) {
 			path, _, _ := strings.Cut(strings.TrimPrefix(line, "Offering public key: "), " "+kind+" "+fingerprint)
 			t.certified = append(t.certified, path+"-cert.pub", path) // IdentityFile's, CertificateFile
 		}
+	case line == "send_pubkey_test: no mutual signature algorithm":
+		t.weak = true
 	case strings.HasPrefix(line, "Server accepts key: "):
 		_, t.accepted = lastFingerprint(line)
 	}

@@ -106,7 +106,7 @@ var troubles = []trouble{
 		return strings.TrimPrefix(line, "ssh: "), "check the name, and what " + to.Command("-G") + " says of it"
 	}},
 	{[]string{"Unable to negotiate with", "no matching host key type", "no matching key exchange"}, longstop.CodeUnsupported, func(to Target, t transcript, line string) (string, string) {
-		return "no common algorithms: " + line, "allow one of theirs for this host in ssh_config, if you must"
+		return "no common algorithms: " + line, theirsHint
 	}},
 	{[]string{"Connection timed out during banner exchange", "banner exchange: Connection to"}, longstop.CodeUnreachable, func(to Target, t transcript, line string) (string, string) {
 		return fmt.Sprintf("connected to %s port %s, but no SSH banner came in time", t.host, t.port), "is that an SSH server? See: " + to.Command("-v") + " true"
@@ -203,6 +203,8 @@ func sayRefused(to Target, t transcript, line string) (string, string) {
 	case t.partial != "":
 		return fmt.Sprintf("the server took %s and asks for more (%s), which nobody is here to answer", t.partial, methods),
 			"allow this key to log in alone"
+	case t.weak:
+		return weakWords(who), weakHint
 	case t.offered == 0:
 		return fmt.Sprintf("the login of %s was refused: no key was offered; the server takes %s", who, methods),
 			"unlock the key (ssh-add), or name it in ssh_config (IdentityFile); see: " + to.Command("-v") + " true"
@@ -225,6 +227,14 @@ func sayHungUp(to Target, t transcript, line string) (string, string) {
 func (t *transcript) tookKey() bool { return t.hostKey != "" && t.method == "" && t.accepted != "" }
 
 const lockedHint = "the account may be locked or expired; the server's own log says why"
+
+func weakWords(who string) string {
+	return fmt.Sprintf("the login of %s was refused: of an RSA key the server takes no signature but one with SHA-1, which is not given", who)
+}
+
+const theirsHint = "allow one of theirs for this host in ssh_config, if you must"
+
+const weakHint = "log in with another kind of key (ssh-keygen -t ed25519), or have the server's SSH renewed"
 
 func (t *transcript) keyWords() string { return keyWords(t.keyType, t.hostKey) }
 
