@@ -67,7 +67,7 @@ func (r *Reading) spoken() []longstop.Finding {
 // and after. A host's sh is dash on one and bash on another, so that each script is read as both would,
 // and what either would run counts.
 func Read(r *longstop.Request) *Reading {
-	s := &scripts{request: r, budget: maxScript, seen: map[string]bool{}, names: map[string]bool{}, found: map[foundAt]bool{}}
+	s := &scripts{request: r, budget: maxScript}
 	if argv := arguments(r); len(argv) > 0 {
 		s.at = site{}
 		s.command(knownWords(argv), nil)
@@ -126,8 +126,8 @@ type queued struct {
 type scripts struct {
 	request *longstop.Request
 	queue   []queued
-	budget  int // bytes that may still be read
-	seen    map[string]bool
+	budget  int             // bytes that may still be read
+	seen    map[queued]bool // by text and part
 	names   map[string]bool
 	found   map[foundAt]bool
 	out     Reading
@@ -140,8 +140,8 @@ type scripts struct {
 
 // later has a text read as a script, once.
 func (s *scripts) later(text string, at site) {
-	if key := at.part + "\x00" + text; !s.seen[key] {
-		s.seen[key] = true
+	if key := (queued{text, site{part: at.part}}); !s.seen[key] {
+		mark(&s.seen, key)
 		s.queue = append(s.queue, queued{text, at})
 	}
 }
@@ -253,7 +253,7 @@ func (s *scripts) name(name string) {
 	if name == "" || s.names[name] {
 		return
 	}
-	s.names[name] = true
+	mark(&s.names, name)
 	line, column := s.at.lineAndColumn()
 	s.out.Commands = append(s.out.Commands, Command{Name: name, Part: s.at.part, Line: line, Column: column})
 }
@@ -278,7 +278,7 @@ func (s *scripts) find(kind longstop.FindingKind, text, words string) {
 	if s.found[at] || s.at.elsewhere && kind != longstop.FindingDynamic && kind != longstop.FindingFile {
 		return
 	}
-	s.found[at] = true
+	mark(&s.found, at)
 	if len(s.out.Findings) == maxFindings {
 		s.more++
 		return
@@ -288,6 +288,14 @@ func (s *scripts) find(kind longstop.FindingKind, text, words string) {
 		words = "`" + text + "` " + words
 	}
 	s.out.Findings = append(s.out.Findings, longstop.Finding{Kind: kind, Words: words, Part: s.at.part, Line: line, Column: column, Text: text})
+}
+
+// mark puts a key into a set, which is made when it is needed: most requests have one command.
+func mark[K comparable](set *map[K]bool, key K) {
+	if *set == nil {
+		*set = map[K]bool{}
+	}
+	(*set)[key] = true
 }
 
 // done puts all in the order of the request.

@@ -1,0 +1,117 @@
+package policy
+
+import (
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/longstop/longstop"
+)
+
+// shell reads the words of a shell: a script, a file, or what comes on its standard input.
+func (s *scripts) shell(args []word, redirects []*syntax.Redirect) {
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		switch {
+		case !a.known:
+			s.unknown(s.textOf(args))
+			return
+		case a.text == "--rcfile" || a.text == "--init-file":
+			i++
+		case a.text == "-" || a.text == "--":
+			s.shellFile(args[i+1:], redirects)
+			return
+		case strings.HasPrefix(a.text, "--"):
+		case len(a.text) > 1 && (a.text[0] == '-' || a.text[0] == '+'):
+			if strings.Contains(a.text, "c") && a.text[0] == '-' {
+				if strings.ContainsAny(a.text, "oO") {
+					s.unknown(s.textOf(args)) // the option's name comes first
+					return
+				}
+				s.shellScript(args[i+1:])
+				return
+			}
+			if strings.Contains(a.text, "s") {
+				s.fromInput(redirects)
+				return
+			}
+			if strings.HasSuffix(a.text, "o") || strings.HasSuffix(a.text, "O") {
+				i++
+			}
+		default:
+			s.shellFile(args[i:], redirects)
+			return
+		}
+	}
+	s.fromInput(redirects)
+}
+
+// shellScript is the script after -c: the first word that is no option.
+func (s *scripts) shellScript(args []word) {
+	for len(args) > 0 && args[0].known && len(args[0].text) > 1 && (args[0].text[0] == '-' || args[0].text[0] == '+') {
+		args = args[1:]
+	}
+	if len(args) > 0 {
+		s.joined(args[:1])
+	}
+}
+
+func (s *scripts) shellFile(args []word, redirects []*syntax.Redirect) {
+	if len(args) == 0 {
+		s.fromInput(redirects)
+		return
+	}
+	s.sourced(args)
+}
+
+// sourced is a file of commands: its name counts, what stands in it nobody knows.
+func (s *scripts) sourced(args []word) {
+	switch {
+	case len(args) == 0:
+	case !args[0].known:
+		s.unknown(s.textOf(args))
+	case strings.HasPrefix(args[0].text, "/dev/"), strings.HasPrefix(args[0].text, "/proc/"):
+		s.unknown(s.textOf(args))
+	default:
+		s.name(args[0].text)
+		s.file(args[0].text)
+	}
+}
+
+// fromInput is for programs that read commands from standard input: those of a here-document are known.
+func (s *scripts) fromInput(redirects []*syntax.Redirect) {
+	for _, redirect := range redirects {
+		switch redirect.Op {
+		case syntax.Hdoc, syntax.DashHdoc:
+			if body, ok := hereDocument(redirect); ok {
+				s.nested(body)
+				return
+			}
+		case syntax.WordHdoc:
+			s.joined([]word{readWord(redirect.Word)})
+			return
+		}
+	}
+	s.dynamic("commands come on standard input, known only when it runs" + s.place())
+	s.find(longstop.FindingDynamic, "", "commands are read from standard input: which they are is known only when it runs")
+}
+
+// hereDocument is the body of a here-document that no shell expands.
+func hereDocument(r *syntax.Redirect) (body string, ok bool) {
+	if r.Hdoc == nil {
+		return "", true
+	}
+	var b strings.Builder
+	for _, part := range r.Hdoc.Parts {
+		lit, ok := part.(*syntax.Lit)
+		if !ok {
+			return "", false
+		}
+		if r.Word.Lit() == "" { // the delimiter has quotes
+			b.WriteString(lit.Value)
+			continue
+		}
+		unescape(&b, lit.Value, "\\$`\n")
+	}
+	return b.String(), true
+}
