@@ -38,6 +38,9 @@ func (tx *Tx) UnresolvedOn(host string, most int) (n int, err error) {
 
 // UnresolvedOf counts a requester's unresolved actions, up to most.
 func (tx *Tx) UnresolvedOf(by longstop.Requester, most int) (n int, err error) {
-	err = tx.store.stmt.unresolvedOf.QueryRow(by.Kind, by.Name, most).Scan(&n)
+	err = tx.store.stmt.unresolvedOf.QueryRow(requester(by), most).Scan(&n)
 	return n, err
 }
+
+// requester is who asked, as the column of that name has it. A kind has no spaces.
+func requester(by longstop.Requester) string { return by.Kind + " " + by.Name }

@@ -34,12 +34,13 @@ func (d *Difference) Error() string {
 }
 
 // actionColumns are all of an action's but seq, which rises in the order in which they were made.
-var actionColumns = []string{"id", "tail", "key", "session_id", "host", "created_at", "run_id", "revision", "unresolved", "outcome", "entry", "json"}
+var actionColumns = []string{"id", "tail", "key", "session_id", "host", "created_at", "run_id", "revision", "unresolved", "outcome", "entry", "requester", "json"}
 
 // actionRow is an action as its row holds it, in the order of actionColumns.
 func actionRow(a *longstop.Action, entry int64, data []byte) []any {
 	return []any{string(a.ID), backwards(string(a.ID)), a.IdempotencyKey, string(a.SessionID), a.Host,
-		a.CreatedAt.UnixMicro(), optional(string(a.RunID)), a.Revision, a.Unresolved(), string(a.Outcome), entry, string(data)}
+		a.CreatedAt.UnixMicro(), optional(string(a.RunID)), a.Revision, a.Unresolved(), string(a.Outcome), entry,
+		requester(a.RequestedBy), string(data)}
 }
 
 // replayedAction is an action as the log gives it.
@@ -203,12 +204,12 @@ func (r *replayedAction) compare(ctx context.Context, db querier, before *int64)
 	differs := func(field, format string, args ...any) error {
 		return &Difference{string(r.id), field, fmt.Sprintf(format, args...)}
 	}
-	var id, tail, key, session, host, outcome, data string
+	var id, tail, key, session, host, outcome, by, data string
 	var run sql.NullString
 	var seq, created, revision, entry int64
 	var unresolved bool
-	const query = `SELECT seq, id, tail, key, session_id, host, created_at, run_id, revision, unresolved, outcome, entry, json FROM actions WHERE id = ?`
-	err := db.QueryRowContext(ctx, query, string(r.id)).Scan(&seq, &id, &tail, &key, &session, &host, &created, &run, &revision, &unresolved, &outcome, &entry, &data)
+	const query = `SELECT seq, id, tail, key, session_id, host, created_at, run_id, revision, unresolved, outcome, entry, requester, json FROM actions WHERE id = ?`
+	err := db.QueryRowContext(ctx, query, string(r.id)).Scan(&seq, &id, &tail, &key, &session, &host, &created, &run, &revision, &unresolved, &outcome, &entry, &by, &data)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return differs("", "it is not there")
@@ -221,7 +222,7 @@ func (r *replayedAction) compare(ctx context.Context, db querier, before *int64)
 	if err := r.compareJSON([]byte(data), differs); err != nil {
 		return err
 	}
-	is := []any{id, tail, key, session, host, created, run, revision, unresolved, outcome, entry}
+	is := []any{id, tail, key, session, host, created, run, revision, unresolved, outcome, entry, by}
 	for i, want := range r.row()[:len(is)] {
 		if is[i] != want {
 			return differs(actionColumns[i], "it is %v, and the journal says %v", is[i], want)

@@ -52,7 +52,7 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.addRaw: `INSERT INTO raws (entry, place, action_id, kind, at, size, salt, bytes)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		&s.insertAction: `INSERT INTO actions (` + strings.Join(actionColumns, ", ") + `)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		// Most updates leave run and unresolved as they were; not to name them spares the pages of
 		// their indexes, which SQLite writes even for the same value.
 		&s.updateAction: `UPDATE actions SET revision = ?1, outcome = ?2, entry = ?3, json = ?4
@@ -83,8 +83,8 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.noticeWays:   `SELECT way, count(*) FROM notices GROUP BY way`,
 		&s.unresolvedOn: `SELECT count(*) FROM (SELECT 1 FROM actions INDEXED BY actions_unresolved
 			WHERE unresolved = 1 AND host = ? LIMIT ?)`,
-		&s.unresolvedOf: `SELECT count(*) FROM (SELECT 1 FROM actions INDEXED BY actions_unresolved WHERE unresolved = 1
-			AND json ->> '$.requested_by.kind' = ? AND json ->> '$.requested_by.name' = ? LIMIT ?)`,
+		&s.unresolvedOf: `SELECT count(*) FROM (SELECT 1 FROM actions INDEXED BY actions_requester
+			WHERE unresolved = 1 AND requester = ? LIMIT ?)`,
 		&s.putPolicy: `INSERT INTO policy (one, entry, digest, text) VALUES (1, ?1, ?2, ?3)
 			ON CONFLICT (one) DO UPDATE SET entry = ?1, digest = ?2, text = ?3`,
 		&s.wasRead: `UPDATE kept SET unread = unread & ~?2 WHERE run_id = ?1`,
