@@ -107,7 +107,7 @@ func (r *Request) TakeDefaults() {
 	r.Leftover = cmp.Or(r.Leftover, LeftoverWait)
 	r.Effect = cmp.Or(r.Effect, EffectOnce)
 	r.GraceS = cmp.Or(r.GraceS, DefaultGraceS)
-	if r.Lifetime == Leased {
+	if r.Lifetime == Leased && r.Owner != OwnerNone {
 		r.LeaseS = cmp.Or(r.LeaseS, DefaultLeaseS)
 	}
 }
@@ -310,10 +310,24 @@ func (a *Action) Unresolved() bool {
 		return a.Approval.State != ApprovalDenied && a.Approval.State != ApprovalExpired && a.Approval.State != ApprovalRevoked
 	case LaunchRejected:
 		return false
-	case LaunchSent, LaunchUnknown:
+	}
+	switch {
+	case a.Request.Owner == OwnerNone: // the end of its channel is all that will ever be known
+		return a.SSHCommand.State == SSHNotOpened || a.SSHCommand.State == SSHOpen
+	case a.Launch.State != LaunchAccepted:
 		return true
 	}
 	return !a.Workload.State.Final() || a.ReleasedAlive()
+}
+
+// NeedsPeople reports whether the outcome is unknown and nobody has said what it is. That a direct action's
+// is, whose channel brought the end of its command, is no news.
+func (a *Action) NeedsPeople() bool {
+	if a.Outcome != OutcomeUnknown || a.Resolution != nil {
+		return false
+	}
+	s := a.SSHCommand.State
+	return a.Request.Owner != OwnerNone || s == SSHLost || s == SSHNoStatus
 }
 
 // ReleasedAlive reports whether released processes were alive when last seen.

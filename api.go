@@ -59,6 +59,8 @@ type EnrolRequest struct {
 	// runner there, at Runner. Nothing is copied.
 	Forced bool   `json:"forced,omitempty"`
 	Runner string `json:"runner,omitempty"` // absolute path on the host; with Forced alone
+	// Direct: no runner is put there. Direct actions alone can be run.
+	Direct bool `json:"direct,omitempty"`
 }
 
 // ForcedSetup is what an operator has to do on a host for a forced enrolment: the answer of
@@ -97,6 +99,7 @@ type Host struct {
 	Runner     string       `json:"runner"` // absolute path on the host
 	RunnerSHA  string       `json:"runner_sha256"`
 	Forced     bool         `json:"forced,omitempty"`   // the runner is a forced command, and the operator's to install
+	Direct     bool         `json:"direct,omitempty"`   // there is no runner: direct actions alone
 	HostKey    string       `json:"host_key,omitempty"` // "SHA256:…" of the last connection
 	EnrolledAt Time         `json:"enrolled_at"`
 	Hello      *HostHello   `json:"hello,omitempty"`

@@ -160,6 +160,8 @@ func (a *app) reconcileOne(ctx context.Context, gateway *client.Client, id strin
 		return action, exit, err
 	}
 	switch {
+	case action.Request.Owner == longstop.OwnerNone:
+		a.talk.note("%s is a direct action: nobody on %s can be asked about it%slongstop show %s", action.ID, plain(action.Host), between, action.ID)
 	case action.Settled():
 		a.talk.note("%s %s", action.ID, ending(&action))
 	default:

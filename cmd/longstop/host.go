@@ -41,6 +41,9 @@ func (a *app) hostAdd() *cobra.Command {
 open port), make its state folder, and fix who the host is. Runs are only ever started on the very machine, user
 and state folder that were enrolled.
 
+With --direct no runner is put there and nothing is made: for appliances, and logins that run no programs. Such a
+host takes run --direct alone.
+
 With --forced the key that ssh uses may do nothing there but call the runner: its line in authorized_keys has
 command="longstop-runner forced",restrict. As long as the host is not so, the runner and the line to install are
 printed; then it is checked that a shell is refused and that the runner is this very one.`,
@@ -73,6 +76,7 @@ printed; then it is checked that a shell is refused and that the runner is this 
 	c.Flags().StringVar(&e.StateDir, "state-dir", "", "absolute folder on the host for the records (default its XDG state folder)")
 	c.Flags().StringVar(&e.Transport, "transport", "", "openssh (default) or embedded, which needs no ssh here")
 	c.Flags().BoolVar(&e.Forced, "forced", false, "the key is bound to the runner by a forced command; says what to install")
+	c.Flags().BoolVar(&e.Direct, "direct", false, "no runner: for direct actions alone (run --direct)")
 	c.Flags().StringVar(&e.Runner, "runner", "", "with --forced: absolute path of the runner on the host (default /usr/local/bin/longstop-runner)")
 	a.jsonFlag(c, "the host")
 	return c
@@ -98,12 +102,19 @@ func (a *app) enrol(ctx context.Context, e longstop.EnrolRequest) error {
 	}
 	a.talk.note("%s is enrolled: %s", plain(host.Name), hostWords(&host))
 	a.tellHost(&host)
-	a.talk.note("longstop run %s -- COMMAND", word(host.Name))
+	direct := ""
+	if host.Direct {
+		direct = "--direct "
+	}
+	a.talk.note("longstop run %s%s -- COMMAND", direct, word(host.Name))
 	return nil
 }
 
 // hostWords say who a host is, on one line.
 func hostWords(h *longstop.Host) string {
+	if h.Direct {
+		return "no runner, direct actions alone" + between + "host key " + plain(h.HostKey)
+	}
 	parts := []string{fmt.Sprintf("%s (uid %d)", plain(h.User), h.UID), "state in " + plain(h.StateDir)}
 	if hello := h.Hello; hello != nil {
 		parts = append(parts, plain(hello.OS+"/"+hello.Arch+" "+hello.Kernel), "runner "+plain(hello.Version))
@@ -227,6 +238,9 @@ func hostTable(hosts []longstop.Host, now time.Time) *table {
 		way := plain(h.Transport)
 		if h.Forced {
 			way += ", forced"
+		}
+		if h.Direct {
+			way += ", direct"
 		}
 		t.row(remark, plain(h.Name), plain(h.User), sight, strconv.Itoa(h.Unresolved), version, way, plain(h.StateDir))
 	}

@@ -236,9 +236,9 @@ func psSummary(list []longstop.Action) string {
 		case list[i].Outcome == longstop.OutcomePending:
 			waiting++
 		}
-		if list[i].Outcome == longstop.OutcomeUnknown && list[i].Settled() {
+		if list[i].Settled() && list[i].NeedsPeople() {
 			lost++ // asking again leads nowhere
-		} else if list[i].Outcome == longstop.OutcomeUnknown {
+		} else if !list[i].Settled() && list[i].Outcome == longstop.OutcomeUnknown && list[i].UnknownBecause != longstop.NoOwner {
 			unknown = append(unknown, string(list[i].ID))
 		}
 	}

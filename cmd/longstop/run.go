@@ -34,6 +34,7 @@ type runFlags struct {
 	leftover, effect, owner   string
 	boundary                  string
 	key, cwd, session, reason string
+	direct                    bool
 	env, limits               []string
 	outputMax                 string
 	stages                    stageFlags
@@ -58,6 +59,11 @@ says so and ends with 253; longstop cancel stops the run.
 
 With --pty the run has a terminal, of this one's size and kind: both streams come as one, and lines end in CR LF.
 Nobody types there: a program that reads it finds its end, one that sets it up for typing waits in vain.
+
+With --direct the command goes to the host as it is, over SSH alone: for hosts without a runner. Nobody there owns
+it, so its outcome is called unknown whatever becomes of it; the exit status is the word of the SSH command alone.
+Arguments that would have to be quoted, and a script's environment, are refused: -c gives what the host is to read.
+Values given with -e are seen in the host's list of processes.
 
 With --json the run's output is not shown (longstop logs has it): stdout carries one action as JSON, at the
 end. With -d it carries the action's id alone.
@@ -111,6 +117,7 @@ func (f *runFlags) define(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.limits, "limit", nil, "NAME=N, repeatable. Of each process: open_files, processes (the account's), cpu_s, file_bytes. Of the whole\nrun, where the host has cgroup controllers: memory_bytes, cpu_percent, tasks (as in memory_bytes=512M)")
 	flags.StringVar(&f.outputMax, "output-max", "", "how much of each output stream the host keeps: beginning and end, half of it each\n(64K, 10M, 2G; 0: all of it; default 1G)")
 	flags.StringVar(&f.owner, "owner", "", "who owns the run on the host: auto, runner, or systemd by a unit of its own (default auto)")
+	flags.BoolVar(&f.direct, "direct", false, "no owner: the command alone, on an SSH channel of its own, for hosts without a runner")
 	flags.StringVar(&f.boundary, "boundary", "", "the weakest boundary to take: tree, cgroup or systemd (default whatever the host has)")
 	flags.StringVar(&f.session, "session", "", "the session that the action belongs to, as longstop session start printed it (default your own)")
 	f.stages.define(flags)
@@ -163,6 +170,12 @@ func (f *runFlags) request(c *cobra.Command, args []string) (host string, r long
 	}
 	if err == nil {
 		r.Owner, err = oneOf("--owner", f.owner, longstop.OwnerAuto, longstop.OwnerRunner, longstop.OwnerSystemd)
+	}
+	if f.direct && f.owner != "" {
+		return "", r, usage("nobody owns a direct action", "--direct and --owner exclude each other")
+	}
+	if f.direct {
+		r.Owner = longstop.OwnerNone
 	}
 	if err == nil {
 		r.BoundaryMin, err = oneOf("--boundary", f.boundary, longstop.BoundaryTree, longstop.BoundaryCgroup, longstop.BoundarySystemd)

@@ -160,6 +160,9 @@ func terms(r *longstop.Request) string {
 	case longstop.LeftoverRelease:
 		parts = append(parts, "what is left over lives on")
 	}
+	if r.Owner == longstop.OwnerNone {
+		parts = append(parts, "direct")
+	}
 	if r.OwnChannel {
 		parts = append(parts, "own channel")
 	}
@@ -206,6 +209,9 @@ func ending(a *longstop.Action) string {
 		add(notStarted(a))
 		return strings.Join(parts, between)
 	}
+	if a.UnknownBecause == longstop.NoOwner {
+		add(sshEnding(a))
+	}
 	add(stageEnding(a))
 	add(oomWords(w.OOM))
 	if a.Cancel.State == longstop.CancelTooLate {
@@ -223,6 +229,25 @@ func ending(a *longstop.Action) string {
 		add("said by " + plain(a.CompletionSource))
 	}
 	return strings.Join(parts, between)
+}
+
+// sshEnding is all that is known of the end of a direct action: how its channel ended.
+func sshEnding(a *longstop.Action) string {
+	alone := "; that is the SSH command's word alone: nobody on " + plain(a.Host) + " owns what it started"
+	switch s := &a.SSHCommand; s.State {
+	case longstop.SSHExited:
+		return exited(s.Status, "") + alone
+	case longstop.SSHSignaled:
+		return exited(nil, s.Signal) + alone
+	case longstop.SSHLost:
+		return "its connection was lost: whether the command ended, nobody can say"
+	case longstop.SSHNoStatus:
+		if a.Cancel.Because != "" {
+			return plain(a.Cancel.Because)
+		}
+		return "its channel was closed without a status: whether the command ended, nobody can say"
+	}
+	return ""
 }
 
 // dropped says how much output the host did not keep, and why.

@@ -54,9 +54,12 @@ func (g *Gateway) pursueCancel(a *longstop.Action) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.Launch.State == longstop.LaunchAccepted {
+	switch {
+	case a.Request.Owner == longstop.OwnerNone:
+		g.cutDirect(a.ID)
+	case a.Launch.State == longstop.LaunchAccepted:
 		g.goes(func() { h.halt(a.ID) })
-	} else {
+	default:
 		h.decideAgain(a.ID, 0) // found and stopped, or its key burnt
 		h.nudge()
 	}
@@ -91,7 +94,12 @@ func requestCancel(d *draft, by string) error {
 
 // beyondStopping reports whether the host has told the run's end, so that no cancel changes anything:
 // the record has said what became of the one that was asked.
-func beyondStopping(a *longstop.Action) bool { return a.Workload.State.Final() && !a.ReleasedAlive() }
+func beyondStopping(a *longstop.Action) bool {
+	if a.Request.Owner == longstop.OwnerNone && a.Launch.State != longstop.LaunchNotAttempted {
+		return !a.Unresolved()
+	}
+	return a.Workload.State.Final() && !a.ReleasedAlive()
+}
 
 // cancelPending reports whether a wish to stop is open.
 func cancelPending(a *longstop.Action) bool {

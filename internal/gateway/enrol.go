@@ -32,12 +32,18 @@ func (g *Gateway) Enrol(ctx context.Context, req longstop.EnrolRequest, note fun
 	if err != nil {
 		return longstop.Host{}, g.refusedHost(target, err)
 	}
-	row, err := g.greet(ctx, link, req, note)
+	greet := g.greet
+	if req.Direct {
+		greet = g.meet
+	}
+	row, err := greet(ctx, link, req, note)
 	if err != nil {
 		link.Close()
 		return longstop.Host{}, g.refusedHost(target, err)
 	}
-	row.Hello.Notes = append(row.Hello.Notes, g.overrides(ctx, target, req.Transport)...)
+	if row.Hello != nil {
+		row.Hello.Notes = append(row.Hello.Notes, g.overrides(ctx, target, req.Transport)...)
+	}
 	h, err := g.enrolled(ctx, row, link, target.Limit)
 	if err != nil {
 		link.Close()
@@ -72,6 +78,8 @@ func checkEnrol(req *longstop.EnrolRequest) error {
 		return bad("the SSH configuration %q is not an absolute path", req.SSHConfig)
 	case req.StateDir != "" && (!path.IsAbs(req.StateDir) || path.Clean(req.StateDir) != req.StateDir || strings.ContainsRune(req.StateDir, 0)):
 		return bad("the state folder %q is not a clean absolute path", req.StateDir)
+	case req.Direct && (req.Forced || req.StateDir != ""):
+		return bad("a host for direct actions has no runner and no state folder")
 	case req.Runner != "" && !req.Forced:
 		return bad("where the runner is on the host is Longstop's to choose, but for a forced command")
 	}
@@ -163,7 +171,7 @@ func (g *Gateway) enrolled(ctx context.Context, row longstop.Host, link sshlink.
 		}
 		_, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.HostEnrolled, Host: row.Name, By: g.by, Body: body(map[string]any{
 			"machine_id": row.MachineID, "uid": row.UID, "state_id": row.StateID, "state_dir": row.StateDir,
-			"runner": row.Runner, "runner_sha256": row.RunnerSHA, "forced": row.Forced, "host_key": row.HostKey})})
+			"runner": row.Runner, "runner_sha256": row.RunnerSHA, "forced": row.Forced, "direct": row.Direct, "host_key": row.HostKey})})
 		if err != nil {
 			return err
 		}
@@ -249,6 +257,9 @@ func (g *Gateway) CheckHost(ctx context.Context, name string, note func(string))
 	h, err := g.host(name)
 	if err != nil {
 		return longstop.Host{}, err
+	}
+	if h.isDirect() {
+		return h.meetAgain(ctx, note)
 	}
 	ch, err := h.connect(ctx, note)
 	switch longstop.CodeOf(err) {

@@ -31,6 +31,9 @@ func (g *Gateway) Flow(ctx context.Context, id, stream string, offset int64, tak
 	if err != nil {
 		return reached, err
 	}
+	if a.Request.Owner == longstop.OwnerNone {
+		return reached, &longstop.Error{Code: longstop.CodeUnsupported, ActionID: a.ID, Message: "the output of a direct action is kept here"}
+	}
 	link := h.present()
 	if link == nil {
 		return reached, &longstop.Error{Code: longstop.CodeSessionRefused, Message: h.name + " has no connection for another session now"}

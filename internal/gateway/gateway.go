@@ -78,6 +78,7 @@ type Gateway struct {
 
 	policy     atomic.Pointer[policy.Policy] // that holds; nil allows everything
 	policyTurn sync.Mutex
+	directs    sync.Map // longstop.ActionID to *direct: those whose channel is open
 
 	mu    sync.Mutex
 	hosts map[string]*host

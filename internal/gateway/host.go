@@ -103,6 +103,9 @@ func (g *Gateway) loadHosts() error {
 	if err := g.unsent(pending); err != nil {
 		return err
 	}
+	if err := g.loseDirects(pending); err != nil {
+		return err
+	}
 	for _, h := range g.hosts {
 		g.goes(h.mind)
 	}

@@ -191,7 +191,7 @@ func (l *launching) enter(ctx context.Context, by longstop.Requester) (longstop.
 	l.next.make(&a)
 	l.id, l.made, l.secret = a.ID, a, make([]byte, 32)
 	rand.Read(l.secret)
-	if l.want.stdin == "" && l.want.verdict.Decision == policy.Allow {
+	if l.want.stdin == "" && l.want.verdict.Decision == policy.Allow && a.Request.Owner != longstop.OwnerNone {
 		l.warm = l.h.current() // what waits for approval never travels ahead of it
 	}
 	d, err := l.draft(&a, l.want.verdict.Denied())
@@ -323,6 +323,10 @@ func (l *launching) run() {
 		var cancel context.CancelFunc
 		l.ctx, cancel = context.WithTimeout(l.h.ctx, l.made.Approval.ExpiresAt.Sub(l.g.now().Time))
 		defer cancel()
+	}
+	if l.made.Request.Owner == longstop.OwnerNone {
+		l.runDirect()
+		return
 	}
 	ch := l.warm
 	if ch == nil {

@@ -283,7 +283,7 @@ func TestUsage(t *testing.T) {
 		"NUL byte":          {Host: "loop", Request: longstop.Request{Argv: []string{"a\x00b"}}},
 		"absolute path":     {Host: "loop", Request: longstop.Request{Script: "true", Cwd: "srv"}},
 		"detached run has":  {Host: "loop", Request: longstop.Request{Script: "true", Lifetime: longstop.Detached, LeaseS: 3}},
-		"not supported yet": {Host: "loop", Request: longstop.Request{Script: "true", Owner: longstop.OwnerNone}},
+		"not supported yet": {Host: "loop", Request: longstop.Request{Script: "true", Owner: longstop.OwnerSlurm}},
 		"LONGSTOP_":         {Host: "loop", Request: longstop.Request{Script: "true"}, EnvValues: map[string][]byte{"LONGSTOP_X": nil}},
 		"no host":           {Host: "other", Request: longstop.Request{Script: "true"}},
 		"standard input":    {Host: "loop", Request: longstop.Request{Script: "true"}, StdinID: "stdin_../../x"},

@@ -27,7 +27,7 @@ func (l leaseSight) overlay(a *longstop.Action) {
 // approval back, and nobody wants it stopped.
 func (r *run) leased() bool {
 	a := &r.action
-	return a.Request.Lifetime == longstop.Leased && a.Launch.State == longstop.LaunchAccepted &&
+	return a.Request.Lifetime == longstop.Leased && a.Request.Owner != longstop.OwnerNone && a.Launch.State == longstop.LaunchAccepted &&
 		!a.Workload.State.Final() && a.Approval.State != longstop.ApprovalRevoked && (a.Cancel.State == longstop.CancelNone || a.Cancel.State == longstop.CancelRefused)
 }
 

@@ -46,7 +46,7 @@ func (h *host) needed() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, r := range h.runs {
-		if r.action.Launch.State != longstop.LaunchNotAttempted {
+		if r.action.Launch.State != longstop.LaunchNotAttempted && r.action.Request.Owner != longstop.OwnerNone {
 			return true
 		}
 	}

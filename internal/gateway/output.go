@@ -39,6 +39,12 @@ func (g *Gateway) output(ctx context.Context, id, stream string, offset int64, m
 	if err != nil {
 		return wire.OutputAnswer{}, err
 	}
+	if a.Request.Owner == longstop.OwnerNone {
+		if max <= 0 || max > maxOutput {
+			max = maxOutput
+		}
+		return g.directOutput(ctx, &a, stream, offset, max, wait)
+	}
 	if a.Removed != nil {
 		return wire.OutputAnswer{Offset: offset, Total: offset, End: true}, notRemoved(&a)
 	}
@@ -59,6 +65,9 @@ func (g *Gateway) OutputTimes(ctx context.Context, id, stream string) (longstop.
 	a, h, err := g.running(ctx, id)
 	if err != nil {
 		return times, err
+	}
+	if a.Request.Owner == longstop.OwnerNone {
+		return times, &longstop.Error{Code: longstop.CodeUnsupported, ActionID: a.ID, Message: "of a direct action nobody kept when its output came"}
 	}
 	if a.Removed != nil {
 		return times, notRemoved(&a)

@@ -62,6 +62,9 @@ func (h *host) reach(ctx context.Context, note func(string)) (*channel, error) {
 	if ch := h.current(); ch != nil {
 		return ch, nil
 	}
+	if h.isDirect() {
+		return nil, noRunnerThere(h.name)
+	}
 	h.mu.Lock()
 	a := h.attempt
 	if a == nil {

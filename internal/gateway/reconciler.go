@@ -42,7 +42,7 @@ func (h *host) undecided() []longstop.ActionID {
 func (r *run) undecided() bool {
 	a := &r.action
 	watched := r.seen && a.Launch.State == longstop.LaunchAccepted && !cancelPending(a)
-	return !r.held && !r.stopping && !watched && a.Launch.State != longstop.LaunchNotAttempted
+	return !r.held && !r.stopping && !watched && a.Launch.State != longstop.LaunchNotAttempted && a.Request.Owner != longstop.OwnerNone
 }
 
 // letGo decides what needs no host: a submit that nobody waits for any more is unknown.
@@ -79,7 +79,7 @@ func (h *host) lookAll(ch *channel) {
 	var ids []longstop.RunID
 	h.mu.Lock()
 	for _, r := range h.runs {
-		if !r.held && r.action.Launch.State == longstop.LaunchAccepted {
+		if !r.held && r.action.Launch.State == longstop.LaunchAccepted && r.action.Request.Owner != longstop.OwnerNone {
 			ids = append(ids, r.action.RunID)
 		}
 	}
@@ -413,10 +413,11 @@ func (h *host) keySight(a *longstop.Action, got reply, now longstop.BootTime) se
 		At: h.g.now(), By: h.reconciler(), Signed: seen.signed, BootNow: now}}, seen.raw}
 }
 
-// Reconcile asks the host about the action now, and returns what is then known. It never starts work.
+// Reconcile asks the host about the action now, and returns what is then known. It never starts work. Of a
+// direct action there is nobody to ask.
 func (g *Gateway) Reconcile(ctx context.Context, id string) (longstop.Action, error) {
 	a, err := g.Action(ctx, id)
-	if err != nil || !a.Unresolved() {
+	if err != nil || !a.Unresolved() || a.Request.Owner == longstop.OwnerNone {
 		return a, err
 	}
 	h, err := g.host(a.Host)

@@ -43,6 +43,7 @@ type asked struct {
 	session longstop.SessionID
 	pty     *longstop.Terminal
 	stdin   string // path of the spooled bytes, or empty
+	command string // of a direct action: what its host is given to read
 	verdict policy.Verdict
 	policy  string // "sha256:…" of the policy that gave the verdict; empty without one
 }
@@ -64,6 +65,7 @@ func (g *Gateway) accept(req longstop.RunRequest, host longstop.Host) (*asked, e
 		func() error { return checkKinds(r) },
 		func() error { return checkTerminal(r, req.Terminal) },
 		func() error { return checkTimes(r) },
+		func() error { return checkDirect(a, host) },
 		func() error { return checkStages(r) },
 		func() error { return checkNames(a) },
 		func() error { return g.checkNoSecret(a) },
@@ -187,8 +189,8 @@ func checkKinds(r *longstop.Request) error {
 		return usage("effect %q: there are read, idempotent and once", r.Effect)
 	}
 	switch r.Owner {
-	case longstop.OwnerAuto, longstop.OwnerRunner, longstop.OwnerSystemd:
-	case longstop.OwnerSlurm, longstop.OwnerNone:
+	case longstop.OwnerAuto, longstop.OwnerRunner, longstop.OwnerSystemd, longstop.OwnerNone:
+	case longstop.OwnerSlurm:
 		return &longstop.Error{Code: longstop.CodeUnsupported,
 			Message: fmt.Sprintf("owner %s is not supported yet; nothing was started", r.Owner), Hint: "leave --owner out"}
 	default:
@@ -211,7 +213,7 @@ func checkTimes(r *longstop.Request) error {
 			return usage("%s of %g s: want a time from 0 to 100 years", name, s)
 		}
 	}
-	if r.Lifetime == longstop.Leased && r.LeaseS < 1 {
+	if r.Lifetime == longstop.Leased && r.LeaseS < 1 && r.Owner != longstop.OwnerNone {
 		return usage("a lease of %g s cannot be renewed in time: want at least 1", r.LeaseS)
 	}
 	if most := r.OutputMax; most != nil && *most != 0 && *most < longstop.MinOutputMax {

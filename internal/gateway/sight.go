@@ -25,7 +25,7 @@ func (h *host) overlay(a *longstop.Action) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := h.runs[a.ID]
-	if r == nil || a.Launch.State == longstop.LaunchNotAttempted {
+	if r == nil || a.Launch.State == longstop.LaunchNotAttempted || a.Request.Owner == longstop.OwnerNone {
 		return
 	}
 	var o longstop.Observation

@@ -39,9 +39,15 @@ func Project(a longstop.Action, now time.Time, stale time.Duration) longstop.Act
 // streamOf says whether more output may come here: cut while nobody sees the run, or for good where
 // its end was not seen.
 func streamOf(a *longstop.Action, seen bool) longstop.StreamState {
-	switch {
-	case a.Launch.State != longstop.LaunchAccepted || a.Request.Owner == longstop.OwnerNone:
+	switch ssh := a.SSHCommand.State; {
+	case a.Launch.State != longstop.LaunchAccepted:
 		return ""
+	case a.Request.Owner == longstop.OwnerNone && ssh == longstop.SSHOpen:
+		return longstop.StreamLive
+	case a.Request.Owner == longstop.OwnerNone && (ssh == longstop.SSHExited || ssh == longstop.SSHSignaled):
+		return longstop.StreamComplete
+	case a.Request.Owner == longstop.OwnerNone:
+		return longstop.StreamCut
 	case a.Workload.State == longstop.WorkloadLost:
 		return longstop.StreamCut
 	case a.Workload.State.Final():

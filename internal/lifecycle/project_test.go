@@ -69,7 +69,9 @@ func TestProject(t *testing.T) {
 		{"running, not seen", on(work(longstop.WorkloadRunning), cached), longstop.StreamCut, longstop.Cached},
 		{"finished", on(exited(0), cached), longstop.StreamComplete, longstop.Cached},
 		{"lost", on(work(longstop.WorkloadLost)), longstop.StreamCut, longstop.Live},
-		{"direct", on(direct), "", longstop.Live},
+		{"direct", on(direct), longstop.StreamCut, longstop.Live},
+		{"direct, open", on(direct, over(longstop.SSHOpen)), longstop.StreamLive, longstop.Live},
+		{"direct, ended", on(direct, over(longstop.SSHExited)), longstop.StreamComplete, longstop.Live},
 	} {
 		p := lifecycle.Project(*action(c.changes...), now, stale)
 		if p.Output.Stream != c.stream || p.Observation.Source != c.source {

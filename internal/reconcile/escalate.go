@@ -32,7 +32,7 @@ func Pressing(a *longstop.Action, now time.Time) []longstop.Escalation {
 	if survivors(a) {
 		list = append(list, longstop.Escalation{Because: longstop.SurvivorsLeft, Message: named(a.Workload.Survivors), Since: a.Cancel.KilledAt})
 	}
-	if !unknown(a, longstop.EscalationReason(a.UnknownBecause)) {
+	if !a.NeedsPeople() {
 		return list
 	}
 	because, since := lasting(a)
@@ -55,20 +55,7 @@ func Over(a *longstop.Action, because longstop.EscalationReason) bool {
 	if because == longstop.SurvivorsLeft {
 		return !survivors(a)
 	}
-	return !unknown(a, because)
-}
-
-// unknown reports whether the outcome is unknown and people have not said what it is. That a direct
-// action's is, when its channel has brought the end of its command, is no news.
-func unknown(a *longstop.Action, because longstop.EscalationReason) bool {
-	if a.Outcome != longstop.OutcomeUnknown || a.Resolution != nil {
-		return false
-	}
-	if because != longstop.EscalationReason(longstop.NoOwner) {
-		return true
-	}
-	s := a.SSHCommand.State
-	return s == longstop.SSHLost || s == longstop.SSHNoStatus
+	return !a.NeedsPeople()
 }
 
 // lasting is the reason of an unknown and since when it lasts. A host that is out of reach leaves a

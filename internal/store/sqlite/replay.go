@@ -39,7 +39,7 @@ var actionColumns = []string{"id", "tail", "key", "session_id", "host", "created
 // actionRow is an action as its row holds it, in the order of actionColumns.
 func actionRow(a *longstop.Action, entry int64, data []byte) []any {
 	return []any{string(a.ID), backwards(string(a.ID)), a.IdempotencyKey, string(a.SessionID), a.Host,
-		a.CreatedAt.UnixMicro(), optional(string(a.RunID)), a.Revision, a.Unresolved(), string(a.Outcome), entry,
+		a.CreatedAt.UnixMicro(), optional(string(a.RunID)), a.Revision, a.Unresolved(), openOutcome(a), entry,
 		requester(a.RequestedBy), string(data)}
 }
 

@@ -124,7 +124,7 @@ func (tx *Tx) putAction(a *longstop.Action, why journal.Entry, raws []Raw) error
 		return tx.explainTaken(s.exec(s.stmt.insertAction, actionRow(a, entry, data)...), a)
 	}
 	for _, update := range []*sql.Stmt{s.stmt.updateAction, s.stmt.updateActionIndexed} {
-		result, err := update.ExecContext(context.Background(), a.Revision, string(a.Outcome), entry, string(data), string(a.ID),
+		result, err := update.ExecContext(context.Background(), a.Revision, openOutcome(a), entry, string(data), string(a.ID),
 			optional(string(a.RunID)), a.Unresolved())
 		if err != nil {
 			return err
@@ -134,6 +134,14 @@ func (tx *Tx) putAction(a *longstop.Action, why journal.Entry, raws []Raw) error
 		}
 	}
 	return ErrStale
+}
+
+// openOutcome is the outcome as lists go by it: an unknown that is nobody's concern any more is "settled".
+func openOutcome(a *longstop.Action) string {
+	if a.Outcome == longstop.OutcomeUnknown && !a.Unresolved() && !a.NeedsPeople() {
+		return "settled"
+	}
+	return string(a.Outcome)
 }
 
 // explainTaken tells apart which unique value an insert found taken.

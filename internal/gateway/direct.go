@@ -1,0 +1,333 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/lifecycle"
+	"github.com/longstop/longstop/internal/sshlink"
+	"github.com/longstop/longstop/internal/store/sqlite"
+)
+
+// A direct action is a command on an SSH channel of its own, for hosts without a runner. Nobody there owns
+// it, so nobody can be asked about it: the end of the channel is all that is ever known, and it is the SSH
+// fact, never a workload's.
+
+const (
+	// directDrain is how long output is read after the command's end, while something holds it open.
+	directDrain = 5 * time.Second
+	// directStart bounds the opening of the channel, its connection included.
+	directStart = dialWithin + openWithin
+)
+
+// direct is a direct action whose command was sent.
+type direct struct {
+	g       *Gateway
+	h       *host
+	id      longstop.ActionID
+	link    sshlink.Link
+	session sshlink.Channel
+	stdin   string
+	streams [2]*directStream // stdout, stderr
+	end     context.CancelCauseFunc
+	ended   context.Context // with why the channel is to be closed here
+}
+
+// Why a channel is closed here. Of the command nothing more is known by it.
+var (
+	errDirectCancelled = errors.New("cancelled: its channel was closed; whether the command ended, nobody can say")
+	errDirectDeadline  = errors.New("its deadline passed: its channel was closed; whether the command ended, nobody can say")
+	errDirectStopped   = errors.New("the gateway stopped, and its channel with it")
+)
+
+// runDirect takes a direct action as far as its command has been sent:
+//
+//  1. a connection of its own, to the host key that was enrolled;
+//  2. the intent, durable;
+//  3. the command. What is not known to have been sent was not started; what may have been is unknown, and
+//     stays so.
+func (l *launching) runDirect() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), directStart)
+	defer cancel()
+	defer context.AfterFunc(l.h.ctx, cancel)()
+	link, err := l.h.dialDirect(ctx, l.note)
+	if err != nil {
+		l.reject(explained(l.h.target(), err))
+		return
+	}
+	id := longstop.NewChannelID(l.g.cfg.Clock.Now())
+	streams, intended, err := l.intendDirect(ctx, link, id)
+	if err != nil {
+		l.reject(err)
+	}
+	if err != nil || !intended {
+		link.Close()
+		return
+	}
+	session, err := link.Exec(ctx, l.want.command)
+	if err != nil {
+		link.Close()
+		closeStreams(streams)
+		l.notOpened(err)
+		return
+	}
+	d := &direct{g: l.g, h: l.h, id: l.id, link: link, session: session, stdin: l.want.stdin, streams: streams}
+	d.ended, d.end = context.WithCancelCause(l.h.ctx)
+	l.g.directs.Store(l.id, d)
+	a, err := l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
+		if err := acceptLaunch(d); err != nil {
+			return err
+		}
+		return stepSSH(d, longstop.SSHOpen, func(d *draft) {
+			d.note(journal.ChannelOpened, l.g.by, map[string]any{"channel": id, "launch": d.Launch.State, "ssh_command": d.SSHCommand.State})
+		})
+	})
+	if err == nil && cancelPending(&a) {
+		d.end(errDirectCancelled)
+	}
+	l.g.goes(d.attend)
+}
+
+// dialDirect makes a connection for one direct action. It leads to the host key that was enrolled, or
+// nowhere: that key is all by which a host without a runner can be recognised.
+func (h *host) dialDirect(ctx context.Context, note func(string)) (sshlink.Link, error) {
+	select {
+	case h.g.dials <- struct{}{}:
+		defer func() { <-h.g.dials }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	link, err := h.dial(ctx, note)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	enrolled := h.row.HostKey
+	h.mu.Unlock()
+	if got := link.Facts().HostKey; enrolled != "" && got != enrolled {
+		link.Close()
+		return nil, &longstop.Error{Code: longstop.CodeHostMismatch,
+			Message: fmt.Sprintf("%s has the host key %s, and was enrolled with %s", h.name, got, enrolled),
+			Hint:    "if that is right: longstop host add " + h.name + ", as before"}
+	}
+	return link, nil
+}
+
+// intendDirect notes that the command is about to be sent. It reports whether it still is to be.
+func (l *launching) intendDirect(ctx context.Context, link sshlink.Link, id longstop.ChannelID) (streams [2]*directStream, intended bool, err error) {
+	permit, err := l.grant(ctx)
+	if err != nil {
+		return streams, false, err
+	}
+	if streams, err = l.g.directStreams(l.id, &l.made.Request); err != nil {
+		return streams, false, err
+	}
+	a, err := l.g.change(ctx, l.id, func(d *draft) error {
+		if err := expire(d, l.g.by); err != nil {
+			return err
+		}
+		if !d.Unresolved() || d.Launch.State != longstop.LaunchNotAttempted {
+			return nil
+		}
+		if err := l.g.consume(d, permit); err != nil {
+			return err
+		}
+		state, err := lifecycle.Launches.Step(d.Launch.State, longstop.LaunchSent)
+		if err != nil {
+			return err
+		}
+		d.Launch, d.SSHCommand = longstop.Launch{State: state, At: d.at}, sshFacts(link.Facts(), id, "")
+		d.SSHCommand.State = longstop.SSHNotOpened
+		d.note(journal.LaunchIntended, l.g.by, map[string]any{"digest": d.Request.Digest, "channel": id, "host_key": d.SSHCommand.HostKey})
+		return nil
+	})
+	intended = err == nil && a.Launch.State == longstop.LaunchSent
+	if !intended {
+		closeStreams(streams)
+	}
+	return streams, intended, err
+}
+
+// notOpened notes that the command's channel did not open: nothing was started, or nobody can say.
+func (l *launching) notOpened(cause error) {
+	if longstop.CodeOf(cause) != longstop.CodeTimeout {
+		l.reject(cause)
+		return
+	}
+	l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
+		if err := setUnknown(d, longstop.CodeOf(cause), cause.Error()); err != nil {
+			return err
+		}
+		return stepSSH(d, longstop.SSHLost, func(d *draft) {
+			d.note(journal.LaunchUnanswered, l.g.by, map[string]any{"code": d.Launch.Because, "message": d.Launch.Message, "ssh_command": d.SSHCommand.State})
+		})
+	})
+}
+
+func acceptLaunch(d *draft) error {
+	state, err := lifecycle.Launches.Step(d.Launch.State, longstop.LaunchAccepted)
+	if err == nil {
+		d.Launch = longstop.Launch{State: state, At: d.at}
+	}
+	return err
+}
+
+// stepSSH moves the SSH fact on, and notes it.
+func stepSSH(d *draft, to longstop.SSHState, note func(*draft)) error {
+	state, err := lifecycle.SSHCommands.Step(d.SSHCommand.State, to)
+	if err != nil {
+		return err
+	}
+	d.SSHCommand.State, d.SSHCommand.At = state, d.at
+	note(d)
+	return nil
+}
+
+// attend is with the channel to its end, and notes how it ended. A channel that is closed here is: by a
+// cancel, a deadline, the gateway's own end.
+func (d *direct) attend() {
+	defer d.g.directs.Delete(d.id)
+	defer func() { d.g.goes(func() { d.link.Close() }) }()
+	if s := d.deadline(); s > 0 {
+		timer := time.AfterFunc(s, func() { d.end(errDirectDeadline) })
+		defer timer.Stop()
+	}
+	go d.feed()
+	var reading sync.WaitGroup
+	for i, from := range []io.Reader{d.session.Stdout(), d.session.Stderr()} {
+		reading.Go(func() { d.streams[i].take(from) })
+	}
+	exited := make(chan sshlink.Exit, 1)
+	go func() { exited <- d.session.Wait() }()
+	var exit sshlink.Exit
+	var closedHere error
+	select {
+	case exit = <-exited:
+		held := time.AfterFunc(directDrain, func() { d.session.Close() })
+		reading.Wait()
+		held.Stop()
+	case <-d.ended.Done():
+		if closedHere = context.Cause(d.ended); d.h.ctx.Err() != nil {
+			closedHere = errDirectStopped
+		}
+		d.session.Close()
+		reading.Wait()
+	}
+	closeStreams(d.streams)
+	d.over(exit, closedHere)
+}
+
+func (d *direct) deadline() time.Duration {
+	a, _ := d.h.kept(d.id)
+	return seconds(a.Request.DeadlineS)
+}
+
+// feed gives the command its standard input, and then the end of it.
+func (d *direct) feed() {
+	in := d.session.Stdin()
+	if d.stdin != "" {
+		if f, err := os.Open(d.stdin); err == nil {
+			io.Copy(in, f) // a command that does not read it is left to itself
+			f.Close()
+		}
+		dropStdin(d.stdin)
+	}
+	in.Close()
+}
+
+// over notes the channel's end, and of a channel that was closed here why.
+func (d *direct) over(exit sshlink.Exit, closedHere error) {
+	switch closedHere {
+	case nil:
+	case errDirectStopped:
+		exit = sshlink.Exit{State: longstop.SSHLost}
+	default:
+		exit = sshlink.Exit{State: longstop.SSHNoStatus}
+	}
+	d.g.change(context.WithoutCancel(d.h.ctx), d.id, func(dr *draft) error {
+		d.measure(&dr.Action)
+		say := map[string]any{"channel": dr.SSHCommand.Channel}
+		if closedHere != nil {
+			say["closed_here"] = closedHere.Error()
+		}
+		if err := endDirectCancel(dr, closedHere); err != nil {
+			return err
+		}
+		return stepSSH(dr, exit.State, func(dr *draft) {
+			setExit(&dr.SSHCommand, exit)
+			say["ssh_command"], say["status"], say["signal"] = exit.State, dr.SSHCommand.Status, exit.Signal
+			dr.note(journal.ChannelClosed, d.g.by, say)
+		})
+	})
+}
+
+// endDirectCancel is what the end of a direct action's channel says about stopping it: nothing, if it was
+// closed here; that it had ended before, if not.
+func endDirectCancel(d *draft, closedHere error) error {
+	if closedHere == errDirectDeadline && d.Cancel.State == longstop.CancelNone {
+		d.Cancel = longstop.Cancel{State: longstop.CancelRequested, By: "deadline", At: d.at}
+		d.note(journal.CancelRequested, "deadline", map[string]any{"deadline_s": d.Request.DeadlineS})
+	}
+	if d.Cancel.State != longstop.CancelRequested {
+		return nil
+	}
+	to := longstop.CancelTooLate
+	if closedHere != nil {
+		to = longstop.CancelUnconfirmed
+		d.Cancel.Because = closedHere.Error()
+	}
+	for _, state := range lifecycle.Cancels.Path(d.Cancel.State, to) {
+		d.Cancel.State = state
+	}
+	kind := journal.CancelAnswered
+	if to == longstop.CancelUnconfirmed {
+		kind = journal.CancelUnconfirmed
+	}
+	d.note(kind, d.Cancel.By, map[string]any{"cancel": d.Cancel.State, "message": d.Cancel.Because})
+	return nil
+}
+
+// cutDirect closes the channel of a direct action that is to be stopped.
+func (g *Gateway) cutDirect(id longstop.ActionID) {
+	if d, ok := g.directs.Load(id); ok {
+		d.(*direct).end(errDirectCancelled)
+	}
+}
+
+// loseDirects notes that the channels of an earlier gateway are gone, and with them all that could be known
+// of their commands.
+func (g *Gateway) loseDirects(pending []sqlite.Pending) error {
+	var changes []change
+	for _, p := range pending {
+		if p.Action.Request.Owner != longstop.OwnerNone || p.Action.Launch.State == longstop.LaunchNotAttempted {
+			continue
+		}
+		changes = append(changes, change{p.Action.ID, func(d *draft) error {
+			if d.Launch.State == longstop.LaunchSent {
+				if err := setUnknown(d, longstop.CodeTimeout, errDirectStopped.Error()); err != nil {
+					return err
+				}
+			}
+			if err := endDirectCancel(d, errDirectStopped); err != nil {
+				return err
+			}
+			g.measureKept(&d.Action)
+			return stepSSH(d, longstop.SSHLost, func(d *draft) {
+				d.note(journal.ChannelClosed, g.by, map[string]any{"channel": d.SSHCommand.Channel, "ssh_command": d.SSHCommand.State,
+					"closed_here": errDirectStopped.Error()})
+			})
+		}})
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	_, err := g.changeAll(g.ctx, changes)
+	return err
+}
