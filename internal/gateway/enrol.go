@@ -146,9 +146,9 @@ func (g *Gateway) overrides(ctx context.Context, target sshlink.Target, transpor
 func (g *Gateway) refusedHost(to sshlink.Target, cause error) error {
 	cause = explained(to, cause)
 	entry := journal.Entry{At: g.now(), Kind: journal.HostRefused, Host: to.Name, By: g.by, Body: body(map[string]any{
-		"code": longstop.CodeOf(cause), "message": cause.Error(), "noise": noiseOf(cause)})}
+		"code": longstop.CodeOf(cause), "message": cause.Error()})}
 	err := g.store.Update(context.WithoutCancel(g.ctx), func(tx *sqlite.Tx) error {
-		_, err := tx.Append(entry)
+		_, err := tx.Append(entry, rawNoise(cause)...)
 		return err
 	})
 	if err != nil {

@@ -220,7 +220,7 @@ func (h *host) shown() longstop.Host {
 
 // store writes the host's row and an entry about it. What cannot be written is not fatal here: the
 // row repeats what the next connection says.
-func (h *host) store(entry *journal.Entry) {
+func (h *host) store(entry *journal.Entry, raws ...sqlite.Raw) {
 	h.mu.Lock()
 	row := h.row
 	row.Seen = h.seen()
@@ -231,7 +231,7 @@ func (h *host) store(entry *journal.Entry) {
 		}
 		if entry != nil {
 			entry.At, entry.Host = h.g.now(), h.name
-			if _, err := tx.Append(*entry); err != nil {
+			if _, err := tx.Append(*entry, raws...); err != nil {
 				return err
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
 	"github.com/longstop/longstop/internal/lifecycle"
+	"github.com/longstop/longstop/internal/store/sqlite"
 )
 
 // sight is what was last seen of the host itself. It stands for every run that the present
@@ -111,7 +112,7 @@ func (h *host) cannotSee(err error) {
 		return
 	}
 	h.store(&journal.Entry{Kind: kind, By: h.g.by, Body: body(map[string]any{
-		"because": because, "code": code, "message": err.Error(), "noise": noiseOf(err)})})
+		"because": because, "code": code, "message": err.Error()})}, rawNoise(err)...)
 	h.g.watchers.wakeAll(h.open())
 }
 
@@ -126,6 +127,14 @@ func whyUnseen(err error) (longstop.UnknownReason, journal.Kind) {
 		return longstop.Unreachable, journal.HostRefused
 	}
 	return longstop.Unreachable, journal.Unreachable
+}
+
+// rawNoise is what the other side printed instead, to be kept beside the journal.
+func rawNoise(err error) []sqlite.Raw {
+	if said := noiseOf(err); said != "" {
+		return []sqlite.Raw{{Kind: "noise", Bytes: []byte(said)}}
+	}
+	return nil
 }
 
 func noiseOf(err error) string {

@@ -377,8 +377,7 @@ func rejectDraft(d *draft, by string, code longstop.Code, message string) error 
 	if err := lifecycle.Reject(&d.Action, code, message, d.at); err != nil {
 		return err
 	}
-	d.note(journal.LaunchAnswered, by, map[string]any{"launch": d.Launch.State, "code": code, "message": message,
-		"noise": d.SSHCommand.Noise, "sent": false})
+	d.note(journal.LaunchAnswered, by, map[string]any{"launch": d.Launch.State, "code": code, "message": message, "sent": false})
 	return nil
 }
 

@@ -138,16 +138,17 @@ func scanStored(rows *sql.Rows) (journal.Stored, error) {
 }
 
 func verifyRaws(ctx context.Context, db querier) error {
-	rows, err := db.QueryContext(ctx, `SELECT entry, place, salt, raws.bytes, entries.bytes
+	rows, err := db.QueryContext(ctx, `SELECT entry, place, coalesce(raws.action_id, ''), raws.kind, at, size, salt, raws.bytes, entries.bytes
 		FROM raws LEFT JOIN entries ON entries.idx = raws.entry ORDER BY seq`)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var entry, place int64
+		var entry, place, at, size int64
+		var action, kind string
 		var salt, raw, data sql.RawBytes
-		if err := rows.Scan(&entry, &place, &salt, &raw, &data); err != nil {
+		if err := rows.Scan(&entry, &place, &action, &kind, &at, &size, &salt, &raw, &data); err != nil {
 			return err
 		}
 		e, err := journal.Decode(data)
@@ -156,6 +157,9 @@ func verifyRaws(ctx context.Context, db querier) error {
 		}
 		if place < 0 || place >= int64(len(e.Raw)) || e.Raw[place].Digest != saltedDigest(salt, raw) {
 			return &journal.BadEntry{Index: entry, Why: fmt.Sprintf("its raw bytes number %d were changed since", place)}
+		}
+		if is := e.Raw[place]; is.Kind != kind || is.Bytes != size || string(e.ActionID) != action || e.At.UnixMicro() != at {
+			return &journal.BadEntry{Index: entry, Why: fmt.Sprintf("its raw bytes number %d are filed as something else", place)}
 		}
 	}
 	return rows.Err()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/redact"
 )
 
 // ofSessions is the name of the sessions' patches.
@@ -58,6 +59,7 @@ func (tx *Tx) PutSession(s *longstop.Session, why journal.Entry) error {
 	if err != nil {
 		return err
 	}
+	*s, _ = redact.Value(tx.store.secrets, *s)
 	after, err := json.Marshal(s)
 	if err == nil {
 		why.SessionID = s.ID

@@ -1,7 +1,9 @@
 package sqlite
 
 import (
+	"bytes"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -55,6 +57,15 @@ func TestTampering(t *testing.T) {
 		"two reordered":               {`UPDATE entries SET idx = -1 WHERE idx = 12; UPDATE entries SET idx = 12 WHERE idx = 16; UPDATE entries SET idx = 16 WHERE idx = -1`, 12, ""},
 		"all removed":                 {`DELETE FROM raws; DELETE FROM entries`, 0, "an earlier look saw 10"},
 		"filed under another action":  {`UPDATE entries SET action_id = 'act_OTHER' WHERE idx = 17`, 17, "filed under"},
+		"filed under another kind":    {`UPDATE entries SET kind = 'other' WHERE idx = 17`, 17, "filed under"},
+		"filed under another session": {`UPDATE entries SET session_id = NULL WHERE idx = 17`, 17, "filed under"},
+		"filed under another host":    {`UPDATE entries SET host = 'other' WHERE idx = 17`, 17, "filed under"},
+		"truncated to a prefix":       {`DELETE FROM raws WHERE entry >= 5; DELETE FROM actions; DELETE FROM entries WHERE idx >= 5`, 5, "an earlier look saw 10"},
+		"raw kind changed":            {`UPDATE raws SET kind = 'other' WHERE entry = 20`, 20, "filed as something else"},
+		"raw size changed":            {`UPDATE raws SET size = 7 WHERE entry = 20`, 20, "filed as something else"},
+		"raw time changed":            {`UPDATE raws SET at = 7 WHERE entry = 20`, 20, "filed as something else"},
+		"raw of another action":       {`UPDATE raws SET action_id = NULL WHERE entry = 20`, 20, "filed as something else"},
+		"raw place changed":           {`UPDATE raws SET place = 1 WHERE entry = 20`, 20, "raw bytes number 1 were changed"},
 		"raw bytes changed":           {`UPDATE raws SET bytes = x'00' WHERE entry = 20`, 20, "raw bytes number 0 were changed"},
 		"raw salt changed":            {`UPDATE raws SET salt = x'00' WHERE entry = 20`, 20, "raw bytes number 0 were changed"},
 		"raw bytes moved":             {`UPDATE raws SET entry = 21 WHERE entry = 20`, 21, "raw bytes number 0 were changed"},
@@ -106,5 +117,89 @@ func TestKeptHeads(t *testing.T) {
 	}
 	if _, err := other.Verify(t.Context(), heads[1]); !errors.As(err, &bad) || bad.Index != 1 {
 		t.Errorf("a shorter log: %v", err)
+	}
+}
+
+// TestPointAnyByteOfAnEntry changes each byte of one entry and of its hashes in turn.
+func TestPointAnyByteOfAnEntry(t *testing.T) {
+	t.Parallel()
+	path, heads := closedLog(t)
+	s := open(t, path)
+	var data, hashes []byte
+	must(t, s.conn.QueryRowContext(t.Context(), `SELECT bytes, hashes FROM entries WHERE idx = 15`).Scan(&data, &hashes))
+	set := func(column string, value []byte) {
+		_, err := s.conn.ExecContext(t.Context(), `UPDATE entries SET `+column+` = ? WHERE idx = 15`, value)
+		must(t, err)
+	}
+	for column, was := range map[string][]byte{"bytes": data, "hashes": hashes} {
+		for i := range was {
+			changed := bytes.Clone(was)
+			changed[i] ^= 1
+			set(column, changed)
+			var bad *journal.BadEntry
+			if _, err := s.Verify(t.Context(), heads[20]); !errors.As(err, &bad) || bad.Index != 15 {
+				t.Fatalf("byte %d of %s: %v", i, column, err)
+			}
+		}
+		set(column, was)
+	}
+	if _, err := s.Verify(t.Context(), heads...); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPointWhatOnlyACheckpointShows: a database put back to an older copy, and a log rewritten as a whole by who
+// knows how, are whole in themselves. A head that was kept elsewhere tells, and names the first bad place; without
+// one nothing does.
+func TestPointWhatOnlyACheckpointShows(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "home", "longstop.db")
+	s, actions := someLog(t, path)
+	must(t, s.Close())
+	copied, err := os.ReadFile(path)
+	must(t, err)
+	s = open(t, path)
+	newer := newAction("web-1")
+	for revision := range int64(5) {
+		newer.Revision = revision + 1
+		put(t, s, newer, journal.Observed)
+	}
+	kept := verify(t, s)
+
+	older := filepath.Join(dir, "older", "longstop.db")
+	must(t, os.Mkdir(filepath.Dir(older), 0o700))
+	must(t, os.WriteFile(older, copied, 0o600))
+	back := open(t, older)
+	size := verify(t, back).Size
+	if _, err := back.CheckProjections(t.Context()); err != nil {
+		t.Errorf("an older copy is not whole: %v", err)
+	}
+	var bad *journal.BadEntry
+	if _, err := back.Verify(t.Context(), kept); !errors.As(err, &bad) || bad.Index != size || !strings.Contains(bad.Why, "is missing") {
+		t.Errorf("an older copy: %v, want entry %d", err, size)
+	}
+	// It goes on, otherwise than before: as many entries, and more.
+	for range 7 {
+		other := newAction("web-2")
+		put(t, back, other, journal.Requested)
+	}
+	verify(t, back)
+	if _, err := back.Verify(t.Context(), kept); !errors.As(err, &bad) || bad.Index != kept.Size-1 || !strings.Contains(bad.Why, "this entry or one before it") {
+		t.Errorf("an older copy that went on: %v, want entry %d", err, kept.Size-1)
+	}
+	// All of it written anew, with one word changed.
+	forged := openNew(t)
+	for _, a := range actions {
+		lie := *a
+		lie.Revision, lie.Request.Argv = 1, []string{"something", "else"}
+		put(t, forged, &lie, journal.Requested)
+	}
+	verify(t, forged)
+	if _, err := forged.CheckProjections(t.Context()); err != nil {
+		t.Errorf("the forged log is not whole: %v", err)
+	}
+	if _, err := forged.Verify(t.Context(), kept); err == nil {
+		t.Error("a forged log was taken for the one whose head was kept")
 	}
 }
