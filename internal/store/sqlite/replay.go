@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/fastjson"
@@ -55,8 +54,9 @@ func (r *replayedAction) row() []any {
 	return actionRow(r.action, r.entry, fastjson.AppendAction(nil, r.action))
 }
 
-// firstPatch is the first entry that says what changed.
+// firstPatch is the first entry that says what changed; the next to come, where none does.
 func firstPatch(ctx context.Context, db querier) (int64, error) {
+	next := int64(0)
 	for e, err := range storedEntries(ctx, db) {
 		if err != nil {
 			return 0, err
@@ -68,8 +68,9 @@ func firstPatch(ctx context.Context, db querier) (int64, error) {
 		if patch, err := journal.PatchOf(entry.Body, ofActions); err == nil && patch != nil {
 			return e.Index, nil
 		}
+		next = e.Index + 1
 	}
-	return math.MaxInt64, nil
+	return next, nil
 }
 
 // replay calls fn with each action that the log gives, in the order in which they were made.
