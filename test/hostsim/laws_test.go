@@ -24,22 +24,25 @@ type laws struct {
 
 	mu       sync.Mutex
 	broken   []violation
-	executed map[string]int                        // by key
-	ran_     map[longstop.RunID]bool               // executed
-	claimed  map[longstop.RunID]bool               //
-	runs     map[longstop.ActionID]longstop.RunID  //
-	records  map[longstop.RunID][]written          //
-	ends     map[longstop.RunID]longstop.Main      // of main processes
-	sent     map[longstop.RunID]int                // submits that left, with the generation of the first
-	first    map[longstop.RunID]int                //
-	told     map[longstop.ActionID]longstop.Action // to callers
-	byKey    map[string]longstop.ActionID          //
-	stops    map[longstop.ActionID]bool            // cancels that were taken
-	wanted   map[longstop.ActionID]bool            // somebody called Cancel
-	ended    map[longstop.ActionID]longstop.Action // final, as first seen
-	kept     map[longstop.ActionID]bool            // its raw record was looked for and found
-	submits  map[string]wire.Request               // the last one of a key, for a mutant
-	head     *journal.Head                         //
+	executed map[string]int                           // by key
+	attempts map[string][]wire.Submit                 // that were claimed, by effect token
+	ran_     map[longstop.RunID]bool                  // executed
+	claimed  map[longstop.RunID]bool                  //
+	runs     map[longstop.ActionID]longstop.RunID     //
+	records  map[longstop.RunID][]written             //
+	ends     map[longstop.RunID]longstop.Main         // of main processes
+	sent     map[longstop.RunID]int                   // submits that left, with the generation of the first
+	first    map[longstop.RunID]int                   //
+	told     map[longstop.ActionID]longstop.Action    // to callers
+	byKey    map[string]longstop.ActionID             //
+	stops    map[longstop.ActionID]bool               // cancels that were taken
+	wanted   map[longstop.ActionID]bool               // somebody called Cancel
+	over     map[longstop.SessionID]bool              // somebody called EndSession
+	leased   map[longstop.ActionID]longstop.SessionID // of leased runs
+	ended    map[longstop.ActionID]longstop.Action    // final, as first seen
+	kept     map[longstop.ActionID]bool               // its raw record was looked for and found
+	submits  map[string]wire.Request                  // the last one of a key, for a mutant
+	head     *journal.Head                            //
 }
 
 type violation struct {
@@ -53,10 +56,10 @@ type written struct {
 }
 
 func newLaws(w *world) *laws {
-	return &laws{w: w, executed: map[string]int{}, ran_: map[longstop.RunID]bool{}, claimed: map[longstop.RunID]bool{},
+	return &laws{w: w, executed: map[string]int{}, attempts: map[string][]wire.Submit{}, ran_: map[longstop.RunID]bool{}, claimed: map[longstop.RunID]bool{},
 		runs: map[longstop.ActionID]longstop.RunID{}, records: map[longstop.RunID][]written{}, ends: map[longstop.RunID]longstop.Main{},
 		sent: map[longstop.RunID]int{}, first: map[longstop.RunID]int{}, told: map[longstop.ActionID]longstop.Action{},
-		byKey: map[string]longstop.ActionID{}, stops: map[longstop.ActionID]bool{}, wanted: map[longstop.ActionID]bool{},
+		byKey: map[string]longstop.ActionID{}, stops: map[longstop.ActionID]bool{}, over: map[longstop.SessionID]bool{}, leased: map[longstop.ActionID]longstop.SessionID{}, wanted: map[longstop.ActionID]bool{},
 		ended: map[longstop.ActionID]longstop.Action{}, kept: map[longstop.ActionID]bool{}, submits: map[string]wire.Request{}}
 }
 
@@ -87,6 +90,7 @@ func (l *laws) witness() *Witness {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.claimed[s.RunID], l.runs[s.ActionID] = true, s.RunID
+			l.attempts[s.EffectToken] = append(l.attempts[s.EffectToken], s)
 		},
 		Executed: func(host string, id longstop.RunID, key string) {
 			l.mu.Lock()
@@ -95,6 +99,7 @@ func (l *laws) witness() *Witness {
 			if l.executed[key]++; l.executed[key] > 1 {
 				l.breaks(5, "the work of %s was started %d times (%s on %s)", key, l.executed[key], id, host)
 			}
+			l.attempted(host, id)
 		},
 		Wrote: l.wrote,
 		Signalled: func(host string, id, victim longstop.RunID, signal string) {
@@ -107,6 +112,27 @@ func (l *laws) witness() *Witness {
 			defer l.mu.Unlock()
 			l.ends[id] = main
 		},
+	}
+}
+
+// attempted looks at a run that begins beside the others of its effect token, with its host held still: work
+// whose effect may be had once is not executed after an earlier attempt was, nor idempotent work beside one.
+func (l *laws) attempted(host string, id longstop.RunID) {
+	for _, all := range l.attempts {
+		for _, s := range all {
+			if s.RunID != id {
+				continue
+			}
+			for _, other := range all {
+				switch {
+				case other.RunID == id || !l.ran_[other.RunID]:
+				case s.Request.Effect == longstop.EffectOnce:
+					l.breaks(5, "%s is executed, and so was %s, an attempt at the same work, whose effect may be had once", id, other.RunID)
+				case len(l.w.host(host).living(other.RunID)) > 0:
+					l.breaks(5, "%s is executed, and %s, an attempt at the same work, is still running", id, other.RunID)
+				}
+			}
+		}
 	}
 }
 
@@ -142,6 +168,9 @@ func (l *laws) asked(host string, r wire.Request) {
 		json.Unmarshal(r.Body, &s)
 		l.mu.Lock()
 		l.runs[s.ActionID] = s.RunID
+		if s.Request.Lifetime == longstop.Leased {
+			l.leased[s.ActionID] = s.SessionID
+		}
 		l.mu.Unlock()
 		l.intended(g, s.ActionID, journal.LaunchIntended, "submit")
 	case wire.VerbCancel:
@@ -154,7 +183,7 @@ func (l *laws) asked(host string, r wire.Request) {
 				of = id
 			}
 		}
-		wanted := l.wanted[of]
+		wanted := l.wanted[of] || l.over[l.leased[of]]
 		l.mu.Unlock()
 		if of != "" && !wanted {
 			l.broke(7, "%s is asked to stop %s, which nobody wanted stopped", host, c.RunID)
@@ -276,6 +305,25 @@ func (l *laws) cancel(g *generation, ctx context.Context, id string) {
 	}
 	if err == nil {
 		l.hear(g, a)
+	}
+}
+
+// endSession is a call of EndSession: leased runs are cancelled with it.
+func (l *laws) endSession(g *generation, ctx context.Context, id longstop.SessionID) {
+	l.mu.Lock()
+	l.over[id] = true
+	l.mu.Unlock()
+	ended, err := g.EndSession(ctx, string(id), "", agent)
+	if g.dead.Load() {
+		return
+	}
+	if err != nil {
+		l.broke(10, "the session %s cannot be ended: %v", id, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range ended.Cancelling {
+		l.stops[a] = true
 	}
 }
 

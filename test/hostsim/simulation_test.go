@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	simSeeds = flag.Int("sim.seeds", 300, "how many seeds are simulated")
+	simSeeds = flag.Int("sim.seeds", 200, "how many seeds are simulated")
 	simTrace = flag.Bool("sim.trace", false, "tell what happens")
 	simSeed  = flag.Uint64("sim.seed", 1, "the first of them")
 )

@@ -41,14 +41,15 @@ type world struct {
 	shift atomic.Int64
 	calls sync.WaitGroup
 
-	mu    sync.Mutex
-	count map[string]int
-	tally map[string]int // what there was of everything
-	keys  []string       // that were asked for
-	asked map[string]longstop.RunRequest
-	going map[string]int // calls of Run under way, by key
-	gen   *generation
-	gens  int
+	mu        sync.Mutex
+	count     map[string]int
+	tally     map[string]int // what there was of everything
+	keys      []string       // that were asked for
+	asked     map[string]longstop.RunRequest
+	going     map[string]int       // calls of Run under way, by key
+	stretches []longstop.SessionID // sessions that were begun
+	gen       *generation
+	gens      int
 }
 
 // trouble says how often, of a thousand, things go wrong.
@@ -321,7 +322,7 @@ var scripts = []string{"true", "echo one; exit 3", "sleep 2; echo two; exit 0", 
 
 func (w *world) newRequest() longstop.RunRequest {
 	d := w.dice
-	r := longstop.Request{Script: scripts[d.IntN(len(scripts))], GraceS: float64(1 + d.IntN(10)), OwnChannel: d.IntN(5) == 0,
+	r := longstop.Request{Script: scripts[d.IntN(len(scripts))], Effect: []longstop.Effect{longstop.EffectOnce, longstop.EffectIdempotent}[d.IntN(2)], GraceS: float64(1 + d.IntN(10)), OwnChannel: d.IntN(5) == 0,
 		Leftover: []longstop.Leftover{longstop.LeftoverWait, longstop.LeftoverWait, longstop.LeftoverKill, longstop.LeftoverRelease}[d.IntN(4)]}
 	switch d.IntN(12) {
 	case 0:
@@ -334,7 +335,21 @@ func (w *world) newRequest() longstop.RunRequest {
 	} else {
 		r.LeaseS = float64(10 + d.IntN(120))
 	}
-	return longstop.RunRequest{Host: w.hosts[d.IntN(len(w.hosts))].Name, Request: r}
+	req := longstop.RunRequest{Host: w.hosts[d.IntN(len(w.hosts))].Name, Request: r}
+	if session := w.session(); d.IntN(2) == 0 {
+		req.SessionID = session
+	}
+	return req
+}
+
+// session is one that was begun, if any.
+func (w *world) session() longstop.SessionID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := w.dice.IntN(4); n < len(w.stretches) {
+		return w.stretches[n]
+	}
+	return ""
 }
 
 // patience is how long a caller waits: not at all, a while, or for long.
@@ -351,6 +366,24 @@ func (w *world) patience() time.Duration {
 // run asks for a launch under a key.
 func (w *world) run(key string, req longstop.RunRequest) {
 	req.Key = key
+	w.launch(key, req, func(g *generation, ctx context.Context) (longstop.Action, error) {
+		return g.Run(ctx, req, agent, gateway.Told{})
+	})
+}
+
+// retry asks for the next attempt at the work of a key.
+func (w *world) retry(of string) {
+	id := w.laws.actionOf(of)
+	if id == "" {
+		return
+	}
+	key := fmt.Sprintf("key-%d", len(w.keys))
+	w.launch(key, w.asked[of], func(g *generation, ctx context.Context) (longstop.Action, error) {
+		return g.Retry(ctx, string(id), longstop.RetryRequest{Key: key}, agent, gateway.Told{})
+	})
+}
+
+func (w *world) launch(key string, req longstop.RunRequest, call func(g *generation, ctx context.Context) (longstop.Action, error)) {
 	w.mu.Lock()
 	w.going[key]++
 	if _, known := w.asked[key]; !known {
@@ -359,7 +392,7 @@ func (w *world) run(key string, req longstop.RunRequest) {
 	}
 	w.mu.Unlock()
 	w.call(func(g *generation, ctx context.Context) {
-		a, err := g.Run(ctx, req, agent, gateway.Told{})
+		a, err := call(g, ctx)
 		w.mu.Lock()
 		w.going[key]--
 		w.mu.Unlock()
@@ -382,7 +415,7 @@ func (w *world) act() {
 	if len(w.keys) > 0 {
 		key = w.keys[d.IntN(len(w.keys))]
 	}
-	switch n := d.IntN(20); {
+	switch n := d.IntN(26); {
 	case n < 8 || key == "":
 		key, req := fmt.Sprintf("key-%d", len(w.keys)), w.newRequest()
 		w.run(key, req)
@@ -409,6 +442,24 @@ func (w *world) act() {
 		w.of(key, func(g *generation, ctx context.Context, id string) { g.Output(ctx, id, "stdout", 0, 0, time.Second) })
 	case n < 19:
 		w.of(key, func(g *generation, ctx context.Context, id string) { g.Inspect(ctx, id) })
+	case n < 21:
+		w.call(func(g *generation, ctx context.Context) {
+			s, err := g.StartSession(ctx, longstop.SessionRequest{Purpose: "a stretch of work"}, agent)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if err == nil && !g.dead.Load() {
+				w.stretches = append(w.stretches, s.ID)
+			}
+		}, time.Minute)
+	case n < 24:
+		w.retry(key)
+		if d.IntN(3) == 0 {
+			w.retry(key)
+		}
+	case n < 25:
+		if session := w.session(); session != "" {
+			w.call(func(g *generation, ctx context.Context) { w.laws.endSession(g, ctx, session) }, time.Minute)
+		}
 	}
 }
 
@@ -516,7 +567,9 @@ func (w *world) settle() {
 	w.calm.Store(true)
 	w.trace("nothing goes wrong from here on")
 	w.calls.Wait() // what went wrong for a while is over as well
-	for began := time.Now(); ; time.Sleep(5 * time.Second) {
+	began, pause := time.Now(), time.Second
+	for ; ; time.Sleep(pause) {
+		pause = min(2*pause, 2*time.Minute)
 		if w.now().dead.Load() {
 			w.again()
 		}
