@@ -135,9 +135,12 @@ var kinds = []struct {
 		{"C134", "a lock file removed under its holder", ""},
 	}},
 	{"K14: agents and their clients", []reported{
+		{"C136", "a client's limit on calls", "Over HTTP: a wait ends before it. There is no tool for agents yet."},
+		{"C137", "a call is given up, and its work goes or stays", ""},
 		{"C139", "results of tens of megabytes", ""},
 		{"C140", "a client sends its request again, unasked", ""},
 		{"C142", "what was approved is changed before it runs, or a yes is used again", ""},
+		{"C143", "another time than was asked for", ""},
 	}},
 	{"K15: status and retention", []reported{
 		{"C149", "old records: expiry, removal by hand, a full disk", ""},

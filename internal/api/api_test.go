@@ -140,7 +140,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-func TestBadRequests(t *testing.T) {
+func TestC143BadRequests(t *testing.T) {
 	t.Parallel()
 	c, _ := serve(t, newFake())
 	huge := `{"host":"` + strings.Repeat("x", maxBody) + `"}`
@@ -163,6 +163,10 @@ func TestBadRequests(t *testing.T) {
 		{"GET", "/api/v1/actions/act_NONE", ``, 404, "no action"},
 		{"GET", "/api/v1/actions/0001/output?stream=stdlog", ``, 400, "stream"},
 		{"GET", "/api/v1/actions/0001/wait?timeout_ms=86400000", ``, 400, "timeout_ms"},
+		{"GET", "/api/v1/actions/0001/wait?timeout_ms=-1", ``, 400, "timeout_ms"},
+		{"GET", "/api/v1/actions/0001/wait?timeout=30", ``, 400, "timeout"},
+		{"POST", "/api/v1/actions", `{"host":"h1","request":{"argv":["true"],"deadline_s":"30s"}}`, 400, "deadline_s"},
+		{"POST", "/api/v1/actions", `{"host":"h1","request":{"argv":["true"],"timeout_s":30}}`, 400, "timeout_s"},
 		{"POST", "/api/v1/actions/0001/cancel", `{}`, 400, "no body"},
 		{"GET", "/api/v1/nothing", ``, 404, "no such request"},
 		{"PUT", "/api/v1/actions", ``, 404, "no such request"},
@@ -176,6 +180,25 @@ func TestBadRequests(t *testing.T) {
 		if resp.StatusCode != bad.status || p.Status != bad.status || p.Code == "" || !strings.Contains(p.Detail, bad.says) {
 			t.Errorf("%s %s %.40s: %d %+v", bad.method, bad.path, bad.body, resp.StatusCode, p)
 		}
+	}
+}
+
+// TestC136WaitIsShort: whoever waits is answered before the limits that clients have, of a minute or so, with what is known;
+// what he may ask for is bounded too, and the work is not touched by it.
+func TestC136WaitIsShort(t *testing.T) {
+	t.Parallel()
+	if defaultWait > 45*time.Second {
+		t.Errorf("a wait of %v", defaultWait)
+	}
+	f := newFake()
+	c, _ := serve(t, f)
+	resp, body := raw(t, c, "GET", "/api/v1/actions/0001/wait?timeout_ms=50", "")
+	var a longstop.Action
+	if err := json.Unmarshal([]byte(body), &a); err != nil || resp.StatusCode != 200 || a.ID == "" || a.Outcome != longstop.OutcomePending {
+		t.Errorf("%d %s, %v", resp.StatusCode, body, err)
+	}
+	if f.action.Cancel.State != "" && f.action.Cancel.State != longstop.CancelNone {
+		t.Errorf("cancelled by a wait: %+v", f.action.Cancel)
 	}
 }
 

@@ -308,7 +308,7 @@ func TestUnknownLaunchIsFollowed(t *testing.T) {
 }
 
 // A client that goes away ends its caller's context, and nothing else.
-func TestClientGoneStopsNothing(t *testing.T) {
+func TestC137ClientGoneStopsNothing(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	callerGone := make(chan struct{})
