@@ -92,6 +92,26 @@ const (
 	ExitOurs         = 254
 )
 
+// OfTheWay reports whether the code is about the way to a host, and not about what was asked of it: it may be mended
+// while a run goes on there.
+func (c Code) OfTheWay() bool {
+	switch c {
+	case CodeUnreachable, CodeTimeout, CodeSessionRefused:
+		return true
+	}
+	return c.Refusal()
+}
+
+// Refusal reports whether somebody refuses, the host or this side of the host: only somebody's doing mends that, and
+// to ask again soon may make it worse.
+func (c Code) Refusal() bool {
+	switch c {
+	case CodeHostKeyUnknown, CodeHostKeyChanged, CodeAccessRefused, CodeHostMismatch, CodeNoRunner, CodeStateFolder, CodeVersionMismatch:
+		return true
+	}
+	return false
+}
+
 // Error is an error that a person or agent sees: what and why in Message, the next command in Hint.
 type Error struct {
 	Code     Code     `json:"code"`

@@ -117,8 +117,7 @@ func (f *follower) carry(id string, p *pump) {
 			return
 		}
 		if err != nil {
-			code := longstop.CodeOf(err)
-			if !p.final() && (code == longstop.CodeUnreachable || code == longstop.CodeTimeout || code == longstop.CodeSessionRefused) {
+			if !p.final() && longstop.CodeOf(err).OfTheWay() {
 				if retry.wait(p.ctx) != nil {
 					return
 				}

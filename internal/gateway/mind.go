@@ -69,7 +69,7 @@ func (h *host) rest(tidy time.Time) {
 }
 
 // waitersPause is the longest pause while somebody waits for an action of the host: whoever looks at a
-// silent host is not to wait for minutes once it answers again.
+// silent host is not to wait for minutes once it answers again. One that refuses is not asked more often for that.
 const waitersPause = 5 * time.Second
 
 // pause waits between attempts. A channel that a caller got meanwhile ends it.
@@ -83,7 +83,7 @@ func (h *host) pause(d time.Duration) {
 		case <-timer.C:
 			return
 		case <-waited.C:
-			if h.g.watchers.any(h.open()) {
+			if h.refuses() == nil && h.g.watchers.any(h.open()) {
 				return
 			}
 		case <-h.ctx.Done():

@@ -104,7 +104,7 @@ func (r *outputReader) read(ctx context.Context) (wire.OutputAnswer, error) {
 			return answer, ctx.Err()
 		case longstop.CodeOf(err) == longstop.CodeTimeout && r.halve():
 			continue
-		case !goneQuiet(err) || left <= 0:
+		case !longstop.CodeOf(err).OfTheWay() || left <= 0:
 			return answer, err
 		}
 		pause := min(250*time.Millisecond<<min(tries, 3), left)
@@ -121,6 +121,11 @@ func (r *outputReader) once(ctx context.Context) (answer wire.OutputAnswer, err 
 	ask := r.ask
 	ask.Max = min(ask.Max, r.h.mostOutput())
 	ask.WaitMS = max(min(time.Until(r.until), pollWithin), 0).Milliseconds()
+	if ask.WaitMS > 0 {
+		if err := r.h.refuses(); err != nil {
+			return answer, err
+		}
+	}
 	begun := time.Now()
 	got, err := r.h.inquire(ctx, wire.VerbOutput, ask, pollWithin+answerWithin)
 	if err != nil {

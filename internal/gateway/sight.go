@@ -116,6 +116,17 @@ func (h *host) cannotSee(err error) {
 	h.g.watchers.wakeAll(h.open())
 }
 
+// refuses is why the host lets nobody in, where that is known and looked at again in its time: whoever follows a run
+// there is not to log in every second, which servers hold against everybody from here.
+func (h *host) refuses() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.sight.code.Refusal() || len(h.runs) == 0 || h.channel != nil && h.channel.live() {
+		return nil
+	}
+	return &longstop.Error{Code: h.sight.code, Message: h.sight.message}
+}
+
 // whyUnseen is what an error of the way to a host means for what can be said about its runs.
 func whyUnseen(err error) (longstop.UnknownReason, journal.Kind) {
 	switch longstop.CodeOf(err) {

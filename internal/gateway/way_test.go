@@ -79,7 +79,8 @@ func TestSlowDialIsTold(t *testing.T) {
 	}
 }
 
-// While somebody waits for an action of a silent host, the pause between attempts is short.
+// While somebody waits for an action of a silent host, the pause between attempts is short; not so where the host
+// refuses, which it would hold against whoever tries too often.
 func TestPauseIsShortForWaiters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -100,6 +101,11 @@ func TestPauseIsShortForWaiters(t *testing.T) {
 		if d := paused(); d != waitersPause {
 			t.Errorf("%v with somebody", d)
 		}
+		h.sight.code = longstop.CodeAccessRefused
+		if d := paused(); d != time.Minute {
+			t.Errorf("%v with somebody, where the login is refused", d)
+		}
+		h.sight.code = ""
 		g.watchers.remove(a.ID, w)
 		if d := paused(); d != time.Minute {
 			t.Errorf("%v once they left", d)

@@ -57,6 +57,8 @@ func (d *Embedded) Login(ctx context.Context, to Target) (Login, error) {
 // login lists the keys in ssh's order: those that the agent holds, the configured ones first, and only
 // then those that are in files alone.
 func (s settings) login(ctx context.Context) Login {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout) // an agent may hang
+	defer cancel()
 	held := agentKeys(ctx, s.agentSocket())
 	var first, last []Identity
 	configured := map[string]bool{}

@@ -27,6 +27,8 @@ func resolveBySSH(ctx context.Context, path string, to Target) (settings, error)
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout) // a command of Match exec may hang
+	defer cancel()
 	args := []string{"-G"}
 	if to.SSHConfig != "" {
 		args = append(args, "-F", to.SSHConfig)

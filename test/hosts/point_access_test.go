@@ -25,6 +25,7 @@ type underway struct {
 	account
 	id, leased longstop.ActionID
 	run        longstop.RunID
+	agent      *running // follows one like the first
 }
 
 func (a account) underway(t *testing.T) *underway {
@@ -33,6 +34,8 @@ func (a account) underway(t *testing.T) *underway {
 	u.id = a.launch(t, "--detached", "--deadline", "1h", a.name, "-c", "until [ -e ~/go ]; do sleep 0.05; done; echo the end; exit 7")
 	u.leased = a.launch(t, "--lease", "6s", "--grace", "1s", a.name, "--", "sleep", "600")
 	u.run = a.show(t, u.id).RunID
+	u.agent = a.start(t, "run", "--detached", "--deadline", "1h", a.name, "-c", "echo the beginning; until [ -e ~/go ]; do sleep 0.05; done; echo the end; exit 8")
+	eventually(t, 20*time.Second, "the output of what is followed", func() bool { return u.agent.stdout.Len() > 0 })
 	return u
 }
 
@@ -85,6 +88,11 @@ func (u *underway) found(t *testing.T) {
 	}
 	if r := u.longstop(t, "logs", string(u.id)); r.stdout != "the end\n" {
 		t.Error(r)
+	}
+	if r := u.agent.end(t, time.Minute); r.status != 8 || r.stdout != "the beginning\nthe end\n" || strings.Contains(r.stderr, "could not be read") {
+		t.Errorf("who followed a run through all this: %s", r)
+	} else {
+		t.Log(r.stderr)
 	}
 	if a := u.final(t, u.leased, time.Minute); a.Workload.State != longstop.WorkloadCancelled || a.Workload.Cause != longstop.CauseLease {
 		t.Errorf("whose lease nobody could renew:\n%s", pretty(a))
