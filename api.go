@@ -297,6 +297,25 @@ type Checkpoint struct {
 	Witnesses   []string `json:"witnesses,omitempty"` // who signed it too
 }
 
+// MaxAttachment is how many bytes of a file go with a person's word at most.
+const MaxAttachment = 1 << 20
+
+// ResolveRequest is the body of POST /api/v1/actions/{id}/resolve: a person's word about an outcome that is
+// unknown. The proof is of a challenge of the kind "resolve", with the outcome, the reason, and as content
+// "sha256:…" of the attachment where there is one.
+type ResolveRequest struct {
+	Outcome    Outcome       `json:"outcome"` // succeeded, failed, not_started or cancelled
+	Reason     string        `json:"reason"`
+	Attachment *AttachedFile `json:"attachment,omitempty"`
+	Proof      Proof         `json:"proof"`
+}
+
+// AttachedFile is a file that goes with a person's word.
+type AttachedFile struct {
+	Name string `json:"name"`
+	Data []byte `json:"data"`
+}
+
 // Notice is what people are told by a webhook or a command: an entry of the journal.
 type Notice struct {
 	ID      string `json:"notice_id"` // the same each time that it is told

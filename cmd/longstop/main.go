@@ -116,6 +116,7 @@ var verbs = []struct {
 	{"cancel", "work", (*app).cancelVerb},
 	{"reconcile", "work", (*app).reconcileVerb},
 	{"retry", "work", (*app).retryVerb},
+	{"resolve", "work", (*app).resolveVerb},
 	{"inspect", "work", (*app).inspectVerb},
 	{"approvals", "work", (*app).approvalsVerb},
 	{"approve", "work", (*app).approveVerb},

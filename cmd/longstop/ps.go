@@ -215,6 +215,8 @@ func seen(a *longstop.Action, now time.Time) string {
 // trouble is why an action needs somebody's eye.
 func trouble(a *longstop.Action) string {
 	switch {
+	case a.UnknownBecause != "" && a.Resolution != nil:
+		return "resolved by hand: " + words(string(a.Resolution.Outcome))
 	case a.UnknownBecause != "":
 		return words(string(a.UnknownBecause))
 	case a.Observation != nil && a.Observation.Because != "" && !a.Settled():
@@ -238,7 +240,7 @@ func psSummary(list []longstop.Action) string {
 		}
 		if list[i].Settled() && list[i].NeedsPeople() {
 			lost++ // asking again leads nowhere
-		} else if !list[i].Settled() && list[i].Outcome == longstop.OutcomeUnknown && list[i].UnknownBecause != longstop.NoOwner {
+		} else if !list[i].Settled() && list[i].NeedsPeople() {
 			unknown = append(unknown, string(list[i].ID))
 		}
 	}

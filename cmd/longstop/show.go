@@ -188,7 +188,7 @@ func lanes(a *longstop.Action, now time.Time, columns int) string {
 		lane("retry", longstop.Time{}, retryWords(a.Retry))
 	}
 	if r := a.Resolution; r != nil {
-		lane("resolved", r.At, words(string(r.Outcome)), by(r.By), plain(r.Reason))
+		lane("resolved", r.At, resolutionWords(r)...)
 	}
 	if next := next(a); next != "" {
 		lane("next", longstop.Time{}, plain(next))
@@ -464,6 +464,18 @@ func escalationWords(e *longstop.Escalation, now time.Time) []string {
 		return append(parts, "over at "+clock(e.OverAt, now))
 	}
 	return append(parts, plain(e.Message))
+}
+
+// resolutionWords are a person's word, and what the host said since.
+func resolutionWords(r *longstop.Resolution) []string {
+	parts := []string{"by hand: " + words(string(r.Outcome)), by(r.By), plain(r.Reason)}
+	if f := r.Attachment; f != nil {
+		parts = append(parts, fmt.Sprintf("%s attached, %s bytes", plain(f.Name), number(f.Bytes)))
+	}
+	if r.Contradicted != "" {
+		parts = append(parts, "! the record that came later says "+words(r.Contradicted))
+	}
+	return parts
 }
 
 func retryWords(r *longstop.Retry) string {

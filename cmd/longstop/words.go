@@ -212,6 +212,9 @@ func ending(a *longstop.Action) string {
 	if a.UnknownBecause == longstop.NoOwner {
 		add(sshEnding(a))
 	}
+	if r := a.Resolution; r != nil && a.Outcome == longstop.OutcomeUnknown {
+		add("resolved by hand: " + words(string(r.Outcome)))
+	}
 	add(stageEnding(a))
 	add(oomWords(w.OOM))
 	if a.Cancel.State == longstop.CancelTooLate {

@@ -54,6 +54,18 @@ func (s *Server) decide(w http.ResponseWriter, r *http.Request, do func(context.
 	return writeJSON(w, http.StatusOK, a)
 }
 
+func (s *Server) resolve(w http.ResponseWriter, r *http.Request) error {
+	var req longstop.ResolveRequest
+	if err := firstOf(queryOf(r).check(), func() error { return readJSON(w, r, &req) }); err != nil {
+		return err
+	}
+	a, err := s.gateway.Resolve(r.Context(), r.PathValue("id"), req, asker(r))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, a)
+}
+
 func (s *Server) challenge(w http.ResponseWriter, r *http.Request) error {
 	var about longstop.ChallengeRequest
 	if err := firstOf(queryOf(r).check(), func() error { return readJSON(w, r, &about) }); err != nil {

@@ -379,3 +379,7 @@ func (f *fake) Session(context.Context, string, longstop.Requester) (longstop.Se
 func (f *fake) Sessions(context.Context, gateway.SessionFilter, longstop.Requester) ([]longstop.SessionView, error) {
 	return nil, nil
 }
+
+func (f *fake) Resolve(ctx context.Context, id string, _ longstop.ResolveRequest, _ longstop.Requester) (longstop.Action, error) {
+	return f.Action(ctx, id)
+}

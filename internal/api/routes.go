@@ -58,6 +58,7 @@ var routes = []route{
 	{pattern: "POST /api/v1/actions/{id}/approve", open: people, answer: (*Server).approve},
 	{pattern: "POST /api/v1/actions/{id}/deny", open: people, answer: (*Server).deny},
 	{pattern: "POST /api/v1/actions/{id}/revoke", open: people, answer: (*Server).revoke},
+	{pattern: "POST /api/v1/actions/{id}/resolve", open: people, answer: (*Server).resolve},
 	{pattern: "POST /api/v1/challenges", open: people, answer: (*Server).challenge},
 	{pattern: "GET /api/v1/approvers", open: all, answer: (*Server).approvers},
 	{pattern: "PUT /api/v1/approvers/{name}", open: people, answer: (*Server).setApprover},

@@ -19,6 +19,12 @@ func (c *Client) Decide(ctx context.Context, what longstop.ChallengeKind, id lon
 	return a, err
 }
 
+// Resolve puts a person's word beside an outcome that is unknown.
+func (c *Client) Resolve(ctx context.Context, id longstop.ActionID, req longstop.ResolveRequest) (a longstop.Action, err error) {
+	err = c.call(ctx, "POST", action(string(id), "/resolve"), nil, req, &a)
+	return a, err
+}
+
 // Challenge asks for what a person is to sign.
 func (c *Client) Challenge(ctx context.Context, about longstop.ChallengeRequest) (made longstop.Challenge, err error) {
 	err = c.call(ctx, "POST", v1+"/challenges", nil, about, &made)

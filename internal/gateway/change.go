@@ -49,6 +49,7 @@ func body(say any) json.RawMessage {
 // write puts the draft's entries and the action, one revision on, into the transaction. The last entry
 // says what changed in the action; the first of a new one says what was asked for.
 func (g *Gateway) write(tx *sqlite.Tx, d *draft) error {
+	g.contradict(d)
 	if !d.Unresolved() {
 		g.weigh(d, g.judged(d))
 	}

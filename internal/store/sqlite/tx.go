@@ -49,7 +49,7 @@ func (tx *Tx) append(e journal.Entry, raws []Raw) (int64, error) {
 		raw := raws[i]
 		salts[i] = make([]byte, 16)
 		rand.Read(salts[i])
-		e.Raw = append(e.Raw, journal.RawDigest{Kind: raw.Kind, Bytes: int64(len(raw.Bytes)), Digest: saltedDigest(salts[i], kept(raw.Bytes))})
+		e.Raw = append(e.Raw, journal.RawDigest{Kind: raw.Kind, Bytes: int64(len(raw.Bytes)), Digest: saltedDigest(salts[i], kept(raw))})
 	}
 	data, err := journal.Encode(e)
 	if err != nil {
@@ -67,7 +67,7 @@ func (tx *Tx) append(e journal.Entry, raws []Raw) (int64, error) {
 	}
 	for i, raw := range raws {
 		err := tx.store.exec(tx.store.stmt.addRaw, e.Index, i, optional(string(e.ActionID)), raw.Kind, e.At.UnixMicro(),
-			len(raw.Bytes), salts[i], kept(raw.Bytes))
+			len(raw.Bytes), salts[i], kept(raw))
 		if err != nil {
 			return 0, fmt.Errorf("keep raw %s: %w", raw.Kind, err)
 		}
@@ -76,11 +76,18 @@ func (tx *Tx) append(e journal.Entry, raws []Raw) (int64, error) {
 	return e.Index, tx.addNotices(&e)
 }
 
-func kept(raw []byte) []byte {
-	if raw == nil {
+// AttachmentKind is the kind of bytes that a person attached: they are kept whole.
+const AttachmentKind = "attachment"
+
+func kept(raw Raw) []byte {
+	most := MaxRaw
+	if raw.Kind == AttachmentKind {
+		most = longstop.MaxAttachment
+	}
+	if raw.Bytes == nil {
 		return []byte{}
 	}
-	return raw[:min(len(raw), MaxRaw)]
+	return raw.Bytes[:min(len(raw.Bytes), most)]
 }
 
 func saltedDigest(salt, data []byte) string {
