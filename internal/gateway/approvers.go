@@ -14,14 +14,16 @@ import (
 	"github.com/longstop/longstop/internal/store/sqlite"
 )
 
-// Who can prove who they are is what the journal says: the first approver is trusted on first use, each
-// later entry carries the proof of one who was there. The table of the store is what is compared with it.
+// Who can prove who they are, and what policy they set, is what the journal says: the first approver is
+// trusted on first use, every other entry carries the proof of one who was there. The tables of the store
+// are what is compared with it.
 
-// approvers is what the journal says of approvers, read on as it grows.
-type approvers struct {
-	mu   sync.Mutex
-	next int64 // the first entry that was not read
-	said map[string]longstop.KnownApprover
+// ledger is what the journal says of that, read on as it grows.
+type ledger struct {
+	mu        sync.Mutex
+	next      int64 // the first entry that was not read
+	approvers map[string]longstop.KnownApprover
+	policy    string // its text, as the last one signed it
 }
 
 // approverSays is the body of an approver_set or approver_removed entry.
@@ -65,43 +67,78 @@ func (g *Gateway) Approvers(ctx context.Context) ([]longstop.KnownApprover, erro
 
 // said is what the journal says of approvers. Who reads may keep it.
 func (g *Gateway) said(ctx context.Context) (map[string]longstop.KnownApprover, error) {
-	g.approvers.mu.Lock()
-	defer g.approvers.mu.Unlock()
-	entries, next, err := g.store.EntriesOf(ctx, g.approvers.next, journal.ApproverSet, journal.ApproverRemoved)
+	l := &g.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.read(ctx, g.store)
+	return maps.Clone(l.approvers), err
+}
+
+// policySaid is the policy that the journal says was set last; empty if none was.
+func (g *Gateway) policySaid(ctx context.Context) (string, error) {
+	l := &g.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.read(ctx, g.store)
+	return l.policy, err
+}
+
+// read goes on to the journal's end.
+func (l *ledger) read(ctx context.Context, store *sqlite.Store) error {
+	entries, next, err := store.EntriesOf(ctx, l.next, journal.ApproverSet, journal.ApproverRemoved, journal.PolicyChanged)
 	if err != nil {
-		return nil, fmt.Errorf("read what the journal says of approvers: %w", err)
+		return fmt.Errorf("read what the journal says of approvers: %w", err)
 	}
-	if g.approvers.said == nil {
-		g.approvers.said = map[string]longstop.KnownApprover{}
+	if l.approvers == nil {
+		l.approvers = map[string]longstop.KnownApprover{}
 	}
 	for _, e := range entries {
-		applyApprover(g.approvers.said, e)
+		if e.Kind == journal.PolicyChanged {
+			l.applyPolicy(e)
+		} else {
+			l.applyApprover(e)
+		}
 	}
-	g.approvers.next = next
-	return maps.Clone(g.approvers.said), nil
+	l.next = next
+	return nil
 }
 
 // applyApprover goes one entry on. One that nobody proved, and is not the first, changes nothing.
-func applyApprover(said map[string]longstop.KnownApprover, e journal.Entry) {
+func (l *ledger) applyApprover(e journal.Entry) {
 	var says approverSays
 	if json.Unmarshal(e.Body, &says) != nil || approver.Check(says.Approver) != nil {
 		return
 	}
-	switch {
-	case len(said) == 0 && e.Kind == journal.ApproverSet:
-	case says.Proof == nil:
+	first := len(l.approvers) == 0 && e.Kind == journal.ApproverSet
+	if !first && !l.signed(says.Proof, approverFacts(e.Kind, says.Approver)...) {
 		return
-	default:
-		who, there := said[says.Proof.Approver]
-		if !there || !says.Proof.holds(who.Approver, approverFacts(e.Kind, says.Approver)...) {
-			return
-		}
 	}
 	if e.Kind == journal.ApproverRemoved {
-		delete(said, says.Approver.Name)
+		delete(l.approvers, says.Approver.Name)
 		return
 	}
-	said[says.Approver.Name] = longstop.KnownApprover{Approver: says.Approver, SetAt: e.At, SetBy: e.By, First: len(said) == 0}
+	l.approvers[says.Approver.Name] = longstop.KnownApprover{Approver: says.Approver, SetAt: e.At, SetBy: e.By, First: first}
+}
+
+// applyPolicy does the same for a policy.
+func (l *ledger) applyPolicy(e journal.Entry) {
+	var says struct {
+		Text  string    `json:"text"`
+		Proof *Evidence `json:"proof"`
+	}
+	if json.Unmarshal(e.Body, &says) == nil && l.signed(says.Proof,
+		approver.Fact{Name: "kind", Value: string(longstop.ChallengePolicy)}, approver.Fact{Name: "content", Value: approver.Content([]byte(says.Text))}) {
+		l.policy = says.Text
+	}
+}
+
+// signed reports whether an approver who is there signed a statement with these facts.
+func (l *ledger) signed(proof *Evidence, facts ...approver.Fact) bool {
+	if proof == nil {
+		return false
+	}
+	who, there := l.approvers[proof.Approver]
+	return there && proof.holds(who.Approver, facts...)
 }
 
 // approverFacts are the lines of the statement that a change of an approver needs.

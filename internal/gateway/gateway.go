@@ -69,7 +69,7 @@ type Gateway struct {
 	watchers  watchers
 	dials     chan struct{} // bounds connections being made
 	proofs    proofs
-	approvers approvers
+	ledger    ledger
 	approving sync.Mutex // held while an approver is changed
 
 	ctx  context.Context // ends with Close

@@ -12,19 +12,32 @@ import (
 	"github.com/longstop/longstop/internal/store/sqlite"
 )
 
-// loadPolicy takes up the policy that the store has. One that cannot be read lets nothing start: a gateway
-// without it would allow everything.
+// loadPolicy takes up the policy that the journal says was set last. One that cannot be read lets nothing
+// start: a gateway without it would allow everything. Another one in the store is refused, on the record.
 func (g *Gateway) loadPolicy() error {
 	text, digest, err := g.store.Policy(g.ctx)
-	if err != nil || digest == "" {
+	if err != nil {
 		return err
 	}
-	p, err := policy.Parse(text)
-	if err == nil && p.Digest() != digest {
-		err = fmt.Errorf("its digest is %s, not %s", p.Digest(), digest)
-	}
+	said, err := g.policySaid(g.ctx)
 	if err != nil {
-		return &longstop.Error{Code: longstop.CodeInternal, Message: "the policy in the store cannot be read", Err: err,
+		return err
+	}
+	if string(text) != said {
+		why := &longstop.Error{Code: longstop.CodeNotProven, Message: "the store has a policy that the journal does not: it was changed outside of Longstop"}
+		if err := g.refuseProof(g.ctx, longstop.ChallengeRequest{Kind: longstop.ChallengePolicy, Content: digest}, g.by, why); err != error(why) {
+			return err
+		}
+		if said == "" {
+			said = "default: deny\n" // somebody had one; nobody signed this one
+		}
+	}
+	if said == "" {
+		return nil
+	}
+	p, err := policy.Parse([]byte(said))
+	if err != nil {
+		return &longstop.Error{Code: longstop.CodeInternal, Message: "the policy cannot be read", Err: err,
 			Hint: "run the longstopd that took it, or restore the store from a backup"}
 	}
 	g.policy.Store(p)

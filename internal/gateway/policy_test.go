@@ -329,3 +329,25 @@ func TestPolicyExplains(t *testing.T) {
 		t.Errorf("to explain changed the journal: %d entries, then %d", len(before), len(after))
 	}
 }
+
+// A policy that somebody wrote into the store is none: the one that a person signed holds, or nothing starts.
+func TestPolicyChangedOutside(t *testing.T) {
+	t.Parallel()
+	b := newRuled(t, "default: deny\n")
+	signed := b.Policy()
+	for _, query := range []string{
+		`UPDATE policy SET text = CAST('default: allow' AS BLOB), digest = 'sha256:00'`,
+		`UPDATE policy SET text = CAST('' AS BLOB)`,
+		`DELETE FROM policy`,
+	} {
+		b.stop()
+		b.edit(query)
+		b.start()
+		if b.Policy() != signed || b.refusals("gateway@test") == 0 {
+			t.Errorf("after %s: %+v", query, b.Policy())
+		}
+		if _, err := b.try(script("true"), operator); longstop.CodeOf(err) != longstop.CodeDenied {
+			t.Errorf("after %s: %v", query, err)
+		}
+	}
+}
