@@ -27,6 +27,9 @@ func approvalPage(a *longstop.Action, host *longstop.Host, now time.Time) string
 	if a.RetryOf != "" {
 		line("attempt", fmt.Sprintf("%d, of what %s was to do", a.Attempt, a.RetryOf))
 	}
+	if r.Redacted {
+		line("! hidden", "what is configured as secret is not shown here; it is part of what you sign")
+	}
 	out.WriteString(commandLines(r))
 	line("in", directory(r))
 	line("env", envWords(r)...)
@@ -128,6 +131,9 @@ func stdinWords(r *longstop.Request) string {
 }
 
 func howLong(r *longstop.Request) []string {
+	if r.Owner == longstop.OwnerNone {
+		return []string{"direct: nobody there owns it, and nobody can say what becomes of it once its connection ends"}
+	}
 	parts := []string{"detached: it needs no word from here to go on"}
 	if r.Lifetime == longstop.Leased {
 		parts[0] = "leased: stopped there if the gateway is silent for " + seconds(r.LeaseS)

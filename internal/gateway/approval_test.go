@@ -306,3 +306,47 @@ func TestApprovalDenied(t *testing.T) {
 		t.Error("it ran")
 	}
 }
+
+// What is configured as secret is not shown to who approves, and is sent all the same; a restart takes it.
+func TestApprovalOfWhatIsRedacted(t *testing.T) {
+	t.Parallel()
+	const secret = "pa55-of-nobody"
+	b := newApprovals(t, withSecrets(t, []string{secret}, nil))
+	a, lost := b.ask(script("printf %s "+secret+" | wc -c")), b.ask(script("true "+secret))
+	if strings.Contains(pretty(a), secret) || !a.Request.Redacted {
+		t.Errorf("%s", pretty(a))
+	}
+	b.approve(a.ID)
+	if a = b.wait(a.ID); b.output(a.ID, "stdout") != fmt.Sprintln(len(secret)) {
+		t.Errorf("%q %s", b.output(a.ID, "stdout"), pretty(a))
+	}
+	b.stop()
+	b.start()
+	lost, err := b.Action(t.Context(), string(lost.ID))
+	b.must(err)
+	if lost.Launch.State != longstop.LaunchRejected || !strings.Contains(lost.Launch.Message, "what was taken out of the request as secret is kept in memory alone") {
+		t.Errorf("%s", pretty(lost.Launch))
+	}
+}
+
+// A direct action waits like any other, and its approval is used up with its intent; a restart leaves it.
+func TestApprovalOfADirectAction(t *testing.T) {
+	t.Parallel()
+	b := newDirect(t, func(b *bench) { b.policy = asksAbout })
+	_, err := b.SetApprover(t.Context(), people["anna"]().Approver, nil, operator)
+	b.must(err)
+	path, text := b.marker()
+	req := directly(text)
+	a := b.ask(req)
+	b.stop()
+	b.start()
+	b.approve(a.ID)
+	a = b.until(a.ID, "its channel ends", func(a longstop.Action) bool { return a.SSHCommand.State == longstop.SSHExited })
+	if a.Approval.State != longstop.ApprovalConsumed || *a.SSHCommand.Status != 0 || lines(path) != 1 {
+		t.Errorf("%s", pretty(a))
+	}
+	kinds := b.kinds(a.ID)
+	if used := slices.Index(kinds, "approval_consumed"); used < 0 || kinds[used+1] != "launch_intended" {
+		t.Errorf("%v", kinds)
+	}
+}

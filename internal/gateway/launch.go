@@ -332,9 +332,7 @@ func (l *launching) run() {
 	if ch == nil {
 		var err error
 		if ch, err = l.prepare(); err != nil {
-			if l.h.ctx.Err() == nil || l.made.Approval.State == longstop.ApprovalNotRequired {
-				l.reject(err)
-			} // else the gateway is closing, and the next one takes up what was approved
+			l.reject(err)
 			return
 		}
 	}

@@ -60,7 +60,7 @@ func (l *launching) grant(ctx context.Context) (*grant, error) {
 	if _, now := l.g.judge(policy.Question{Host: a.Host, By: a.RequestedBy, Request: a.Request}); now != a.Approval.Policy {
 		return nil, notApproved("the policy is another one than when it was asked for")
 	}
-	if now := l.g.digest(l.h.shown(), &a.Request, l.want.env); now != a.Request.Digest {
+	if now := l.g.digest(l.h.shown(), &l.want.request, l.want.env); now != a.Request.Digest {
 		return nil, notApproved("the request, the host or its key are not those that were asked about")
 	}
 	return l.g.granted(ctx, l.id)
@@ -129,6 +129,9 @@ func lostWithMemory(r *longstop.Request) string {
 	if r.PTY {
 		lost = append(lost, "what its terminal is like")
 	}
+	if r.Redacted {
+		lost = append(lost, "what was taken out of the request as secret")
+	}
 	return strings.Join(lost, " and ")
 }
 
@@ -136,7 +139,10 @@ func lostWithMemory(r *longstop.Request) string {
 func (g *Gateway) resume(h *host, p sqlite.Pending) {
 	a := p.Action
 	l := &launching{g: g, h: h, ctx: h.ctx, done: make(chan struct{}), id: a.ID, made: a, secret: p.Secret,
-		want: &asked{request: a.Request, key: a.IdempotencyKey, session: a.SessionID}}
+		want: &asked{request: a.Request, kept: a.Request, key: a.IdempotencyKey, session: a.SessionID}}
 	h.hold(a, p.Secret)
+	if a.Request.Owner == longstop.OwnerNone {
+		l.want.command, _ = directCommand(&a.Request, nil) // it was made of the same before
+	}
 	g.goes(l.run)
 }

@@ -114,7 +114,7 @@ func (g *Gateway) Explain(req longstop.RunRequest, peer longstop.Requester) (lon
 func (g *Gateway) bind(want *asked, h *host, by longstop.Requester) {
 	want.verdict, want.policy = g.judge(policy.Question{Host: h.name, By: by, Request: want.request})
 	if want.verdict.Bind(&want.request); len(want.verdict.Given) > 0 {
-		want.request.Digest = g.digest(h.shown(), &want.request, want.env)
+		g.complete(want, h.shown())
 	}
 }
 

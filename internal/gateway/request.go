@@ -83,10 +83,15 @@ func (g *Gateway) accept(req longstop.RunRequest, host longstop.Host) (*asked, e
 	for name, mac := range g.seal(a.env) {
 		a.envMACs[name] = hex.EncodeToString(mac)
 	}
-	r.Digest = g.digest(host, r, a.env)
+	g.complete(a, host)
+	return a, nil
+}
+
+// complete makes of a request that is as it will be sent its digest, and what is kept of it.
+func (g *Gateway) complete(a *asked, host longstop.Host) {
+	a.request.Digest = g.digest(host, &a.request, a.env)
 	kept, redacted := redact.Value(g.cfg.Redact, a.request)
 	a.kept, a.kept.Redacted = kept, redacted
-	return a, nil
 }
 
 // digest is that of a request for a host as enrolled.

@@ -343,8 +343,12 @@ func (l *launching) pastNotAfter() bool {
 	return h.boot.bootID == l.submit.BootID && h.boot.now() > l.submit.NotAfter
 }
 
-// reject notes that nothing was sent, and why.
+// reject notes that nothing was sent, and why. What was approved and could not be sent because the gateway
+// closes is left to the next one.
 func (l *launching) reject(cause error) {
+	if l.h.ctx.Err() != nil && l.made.Approval.State != longstop.ApprovalNotRequired {
+		return
+	}
 	l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
 		if d.Launch.State == longstop.LaunchRejected {
 			return nil
