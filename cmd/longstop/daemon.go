@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,7 +26,7 @@ gateway learns what became of both.`,
 			if len(args) == 0 {
 				return nil
 			}
-			return usage("longstop daemon start|stop|status", "daemon has no verb %q", plain(args[0]))
+			return usage("longstop daemon start|stop|status|backup", "daemon has no verb %q", plain(args[0]))
 		},
 	}
 	start := &cobra.Command{Use: "start", Short: "Start the gateway, if none runs", Args: exactly(),
@@ -35,8 +36,34 @@ gateway learns what became of both.`,
 	stat := &cobra.Command{Use: "status", Short: "Whether a gateway runs, and which", Args: exactly(),
 		RunE: func(c *cobra.Command, _ []string) error { return a.daemonStatus(c.Context()) }}
 	a.jsonFlag(stat, "the gateway's status")
-	c.AddCommand(start, stop, stat)
+	c.AddCommand(start, stop, stat, a.daemonBackup())
 	return c
+}
+
+func (a *app) daemonBackup() *cobra.Command {
+	return &cobra.Command{
+		Use:   "backup DIR",
+		Short: "Copy what the gateway keeps into a new folder, while it runs",
+		Long: `Copy the gateway's database, as it stands at one moment, and what belongs to it (its salt, the journal's key, its
+configuration) into the folder DIR, which must be empty or not there yet. The gateway may run meanwhile. Keep the copy as
+safe as the original: it can sign the journal, and has what proves the gateway's runs to their hosts. docs/backup.md
+says how to restore it.`,
+		Args: exactly("DIR"),
+		RunE: func(c *cobra.Command, args []string) error {
+			folder, err := filepath.Abs(args[0])
+			if err != nil {
+				return usage("longstop daemon backup DIR", "%v", err)
+			}
+			answer, err := a.journalTask(c.Context(), client.JournalTask{Verb: client.JournalBackup, Folder: folder})
+			if err != nil {
+				return err
+			}
+			for _, name := range answer.Copied {
+				fmt.Fprintln(a.out, plain(filepath.Join(folder, name)))
+			}
+			return nil
+		},
+	}
 }
 
 // statusPatience is how long a gateway may take to say how it is.

@@ -89,6 +89,8 @@ func (t *journalTool) do(ctx context.Context) error {
 		return err
 	case client.JournalExport:
 		return t.export(ctx, store)
+	case client.JournalBackup:
+		return t.backup(ctx, store)
 	case client.JournalShow:
 		return t.show(ctx, store)
 	}

@@ -19,6 +19,7 @@ const (
 	JournalRebuild = "rebuild"
 	JournalExport  = "export"
 	JournalShow    = "show"
+	JournalBackup  = "backup"
 )
 
 // JournalTask is one thing to do with a gateway's journal, by whoever can read its folder.
@@ -30,6 +31,7 @@ type JournalTask struct {
 	Session     longstop.SessionID `json:"session,omitempty"`
 	From        int64              `json:"from,omitempty"` // an entry's index
 	To          int64              `json:"to,omitempty"`   // the index behind the last; 0: to the end
+	Folder      string             `json:"folder,omitempty"`
 }
 
 // JournalAnswer is what came of it.
@@ -40,6 +42,7 @@ type JournalAnswer struct {
 	Replayed *Replayed       `json:"replayed,omitempty"`
 	Bundle   *journal.Bundle `json:"bundle,omitempty"`
 	Entry    []byte          `json:"entry,omitempty"`
+	Copied   []string        `json:"copied,omitempty"` // names of files
 }
 
 // Verified is a journal that is whole.
