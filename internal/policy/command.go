@@ -68,8 +68,6 @@ func (s *scripts) inside(name string, args []word, redirects []*syntax.Redirect)
 		s.aliases(args)
 	case "at", "batch":
 		s.fromInput(redirects)
-	case "parallel":
-		s.unknown(name)
 	case "command":
 		if len(args) > 0 && (args[0].text == "-v" || args[0].text == "-V") {
 			return nil, false // it looks, and runs nothing
@@ -78,8 +76,12 @@ func (s *scripts) inside(name string, args []word, redirects []*syntax.Redirect)
 	case "start-stop-daemon":
 		s.startStopDaemon(args)
 	default:
-		if shells[name] {
+		switch {
+		case shells[name]:
 			s.shell(args, redirects)
+			return nil, false
+		case opaque[name] && len(args) > 0:
+			s.unknown(name)
 			return nil, false
 		}
 		w, wraps := wrappers[name]
@@ -93,9 +95,12 @@ func (s *scripts) inside(name string, args []word, redirects []*syntax.Redirect)
 
 // unwrap reads the options of a wrapper.
 func (s *scripts) unwrap(w wrapper, args []word, redirects []*syntax.Redirect) (command []word, goesOn bool) {
-	args, ok := s.options(w, args)
-	if !ok {
+	args, read := s.options(w, args)
+	switch read {
+	case unreadable:
 		s.unknown(s.textOf(args))
+		return nil, false
+	case aScript:
 		return nil, false
 	}
 	for range w.operands {
@@ -107,8 +112,12 @@ func (s *scripts) unwrap(w wrapper, args []word, redirects []*syntax.Redirect) (
 			return nil, false
 		}
 		args = args[1:]
-		if w.script != "" && len(args) > 1 && args[0].known && args[0].text == "-"+w.script {
-			s.joined(args[1:2]) // flock FILE -c SCRIPT
+		if w.script != "" && len(args) > 0 && strings.HasPrefix(args[0].text, "-") { // flock FILE -c SCRIPT
+			if len(args) == 2 && args[0].text == "-"+w.script {
+				s.joined(args[1:])
+			} else {
+				s.unknown(s.textOf(args))
+			}
 			return nil, false
 		}
 	}
@@ -120,6 +129,9 @@ func (s *scripts) unwrap(w wrapper, args []word, redirects []*syntax.Redirect) (
 		return nil, false
 	}
 	switch {
+	case w.shellOnly:
+		s.fromInput(redirects)
+		return nil, false
 	case len(args) == 0 && w.shellAlone:
 		s.fromInput(redirects)
 	case w.appends && len(args) > 0:
@@ -146,92 +158,88 @@ func isAssignment(text string) bool {
 	}) < 0
 }
 
+// reading is how far the options of a wrapper could be read.
+type reading int
+
+const (
+	unreadable reading = iota
+	aScript            // one of them had a script, which was read
+	toTheEnd
+)
+
 // options goes past the options of a wrapper, or stops at one that it cannot read.
-func (s *scripts) options(w wrapper, args []word) (rest []word, ok bool) {
-	long, longWith := set(w.long), set(w.longWith)
+func (s *scripts) options(w wrapper, args []word) (rest []word, read reading) {
 	for len(args) > 0 {
-		a := args[0]
+		a, took := args[0], 1
 		switch {
 		case !a.known:
 			operand := a.text != "" && a.text[0] != '-' && (w.operands > 0 || w.assigns && isAssignment(a.text))
-			return args, a.single && operand
+			if !a.single || !operand {
+				return args, unreadable
+			}
+			return args, toTheEnd
 		case a.text == "--":
-			return args[1:], true
+			return args[1:], toTheEnd
 		case a.text == "-" && strings.Contains(w.flags, "-"):
-			args = args[1:]
 		case len(a.text) < 2 || a.text[0] != '-':
-			return args, true
+			return args, toTheEnd
 		case strings.HasPrefix(a.text, "--"):
-			name, _, given := strings.Cut(a.text[2:], "=")
-			switch {
-			case name == "split-string" && w.script == "S", name == "command" && w.script == "c":
-				return nil, s.scriptOption(args, a.text[2:], given)
-			case longWith[name] && !given:
-				if len(args) < 2 || !args[1].single {
-					return args, false
-				}
-				args = args[2:]
-			case long[name], longWith[name]:
-				args = args[1:]
-			default:
-				return args, false
-			}
+			took, read = s.long(w, args)
 		default:
-			n, ok := s.letters(w, args)
-			if !ok {
-				return args, false
-			}
-			if n == 0 {
-				return nil, true
-			}
-			args = args[n:]
+			took, read = s.letters(w, args)
 		}
+		switch {
+		case read == aScript:
+			return nil, aScript
+		case took == 0 || took > 1 && (len(args) < took || !args[1].single):
+			return args, unreadable
+		}
+		args = args[took:]
 	}
-	return nil, true
+	return nil, toTheEnd
 }
 
-// scriptOption has the value of a long option read as a script.
-func (s *scripts) scriptOption(args []word, option string, given bool) bool {
-	if given {
-		_, value, _ := strings.Cut(option, "=")
-		s.joined(append([]word{{text: value, known: true, single: true}}, args[1:]...))
-		return true
+// long reads a long option. It says how many words it takes, 0 where it is not known.
+func (s *scripts) long(w wrapper, args []word) (took int, read reading) {
+	name, value, given := strings.Cut(args[0].text[2:], "=")
+	switch {
+	case name == "split-string" && w.script == "S", name == "command" && w.script == "c":
+		words := args[1:]
+		if given {
+			words = append([]word{{text: value, known: true, single: true}}, words...)
+		}
+		s.joined(words)
+		return 0, aScript
+	case set(w.longWith)[name] && !given:
+		return 2, unreadable
+	case set(w.long)[name], set(w.longWith)[name]:
+		return 1, unreadable
 	}
-	if len(args) < 2 {
-		return false
-	}
-	s.joined(args[1:])
-	return true
+	return 0, unreadable
 }
 
-// letters reads one word of short options. It says how many words it took, 0 where the rest was a script.
-func (s *scripts) letters(w wrapper, args []word) (took int, ok bool) {
+// letters reads one word of short options, as long does.
+func (s *scripts) letters(w wrapper, args []word) (took int, read reading) {
 	cluster := args[0].text[1:]
 	for i := range len(cluster) {
 		letter, rest := cluster[i:i+1], cluster[i+1:]
 		switch {
 		case letter == w.script:
-			var script []word
+			words := args[1:]
 			if rest != "" {
-				script = append(script, word{text: rest, known: true, single: true})
+				words = append([]word{{text: rest, known: true, single: true}}, words...)
 			}
-			s.joined(append(script, args[1:]...))
-			return 0, true
-		case strings.Contains(w.attached, letter):
-			return 1, true
+			s.joined(words)
+			return 0, aScript
+		case strings.Contains(w.attached, letter), strings.Contains(w.valued, letter) && rest != "":
+			return 1, unreadable
 		case strings.Contains(w.valued, letter):
-			if rest != "" {
-				return 1, true
-			}
-			if len(args) < 2 || !args[1].single {
-				return 0, false
-			}
-			return 2, true
+			return 2, unreadable
 		case !strings.Contains(w.flags, letter):
-			return 0, false
+			return 0, unreadable
 		}
 	}
-	return 1, true
+	return 1, unreadable
 }
 
 // joined reads words as a shell does that gets them with spaces between.
@@ -313,8 +321,8 @@ var sshOptions = wrapper{flags: "46AaCfGgKkMNnqsTtVvXxYy", valued: "BbcDEeFIiJLl
 
 func (s *scripts) ssh(args []word, redirects []*syntax.Redirect) {
 	s.at.elsewhere = true
-	rest, ok := s.options(sshOptions, args)
-	if !ok {
+	rest, read := s.options(sshOptions, args)
+	if read != toTheEnd {
 		s.unknown(s.textOf(args))
 		return
 	}
@@ -323,7 +331,7 @@ func (s *scripts) ssh(args []word, redirects []*syntax.Redirect) {
 		s.fromInput(redirects)
 	case len(rest) > 1:
 		// ssh takes options behind the host too.
-		if after, ok := s.options(sshOptions, rest[1:]); ok {
+		if after, read := s.options(sshOptions, rest[1:]); read == toTheEnd {
 			s.joined(after)
 			return
 		}
@@ -370,9 +378,15 @@ func (s *scripts) aliases(args []word) {
 			s.unknown(s.textOf(args))
 			return
 		}
-		if _, value, ok := strings.Cut(a.text, "="); ok {
-			s.nested(value)
+		_, value, ok := strings.Cut(a.text, "=")
+		if !ok {
+			continue
 		}
+		if strings.ContainsFunc(value, func(c rune) bool { return c == ' ' || c == '\t' }) {
+			s.unknown(s.textOf(args)) // it may run the words that it is used with
+			return
+		}
+		s.nested(value)
 	}
 }
 
@@ -390,7 +404,7 @@ func (s *scripts) startStopDaemon(args []word) {
 			}
 			s.name(value)
 		}
-		if !a.known {
+		if letters := strings.HasPrefix(a.text, "-") && !strings.HasPrefix(a.text, "--"); !a.known || letters && len(a.text) > 2 {
 			s.unknown(s.textOf(args))
 			return
 		}

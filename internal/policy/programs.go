@@ -21,11 +21,12 @@ type wrapper struct {
 	appends  bool   // it adds words to the command's own, and puts some in for {}
 
 	shellAlone bool // without a command it runs a shell
+	shellOnly  bool // without a script it runs a shell, whatever follows
 }
 
 // wrappers by their names. su, ssh, find and the shells are read on their own.
 var wrappers = map[string]wrapper{
-	"sudo": {flags: "AbEeHiKklnPSsVvB", valued: "aCcDgHhpRrTtUu", assigns: true, shellAlone: true,
+	"sudo": {flags: "AbEeHiKklnNPSsVvB", valued: "aCcDgHhpRrTtUu", assigns: true, shellAlone: true,
 		long:     "askpass background bell edit login shell list non-interactive preserve-env preserve-groups remove-timestamp reset-timestamp set-home stdin validate no-update",
 		longWith: "auth-type close-from login-class chdir group host prompt chroot role type command-timeout other-user user"},
 	"doas":   {flags: "nLs", valued: "uCa", shellAlone: true},
@@ -34,38 +35,44 @@ var wrappers = map[string]wrapper{
 	"env": {flags: "i0v-", valued: "uCa", script: "S", assigns: true,
 		long:     "ignore-environment null debug block-signal default-signal ignore-signal list-signal-handling",
 		longWith: "unset chdir argv0"},
-	"nohup":    {},
-	"setsid":   {flags: "cfw", long: "ctty fork wait"},
-	"timeout":  {flags: "fpv", valued: "ks", long: "foreground preserve-status verbose", longWith: "kill-after signal", operands: 1},
-	"nice":     {flags: "0123456789", valued: "n", longWith: "adjustment"},
-	"ionice":   {flags: "t", valued: "cn", long: "ignore", longWith: "class classdata"},
-	"stdbuf":   {valued: "ioe", longWith: "input output error"},
-	"time":     {flags: "apvq", valued: "fo", long: "append portability verbose quiet", longWith: "format output"},
-	"chroot":   {long: "skip-chdir userspec groups", operands: 1, shellAlone: true},
-	"taskset":  {flags: "ac", long: "all-tasks cpu-list", operands: 1},
-	"chrt":     {flags: "abdfiorRv", valued: "TPD", long: "batch deadline fifo idle other rr reset-on-fork verbose", operands: 1},
-	"flock":    {flags: "esxunoFv", valued: "wE", script: "c", long: "shared exclusive unlock nonblock no-fork close verbose", longWith: "timeout conflict-exit-code", operands: 1},
-	"setpriv":  {flags: "d", long: "clear-groups keep-groups init-groups no-new-privs nnp reset-env reuid regid groups ruid euid rgid egid inh-caps ambient-caps bounding-set securebits pdeathsig"},
+	"nohup":   {},
+	"setsid":  {flags: "cfw", long: "ctty fork wait"},
+	"timeout": {flags: "fpv", valued: "ks", long: "foreground preserve-status verbose", longWith: "kill-after signal", operands: 1},
+	"nice":    {flags: "0123456789", valued: "n", longWith: "adjustment"},
+	"ionice":  {flags: "t", valued: "cn", long: "ignore", longWith: "class classdata"},
+	"stdbuf":  {valued: "ioe", longWith: "input output error"},
+	"time":    {flags: "apvq", valued: "fo", long: "append portability verbose quiet", longWith: "format output"},
+	"chroot":  {long: "skip-chdir", longWith: "userspec groups", operands: 1, shellAlone: true},
+	"taskset": {flags: "ac", long: "all-tasks cpu-list", operands: 1},
+	"chrt":    {flags: "abdfiorRv", valued: "TPD", long: "batch deadline fifo idle other rr reset-on-fork verbose", operands: 1},
+	"flock":   {flags: "esxunoFv", valued: "wE", script: "c", long: "shared exclusive unlock nonblock no-fork close verbose", longWith: "timeout conflict-exit-code", operands: 1},
+	"setpriv": {flags: "d", long: "clear-groups keep-groups init-groups no-new-privs nnp reset-env",
+		longWith: "reuid regid groups ruid euid rgid egid inh-caps ambient-caps bounding-set securebits pdeathsig"},
 	"prlimit":  {attached: "cdefilmnqrstuvxy"},
-	"numactl":  {long: "interleave membind cpunodebind physcpubind localalloc preferred"},
+	"numactl":  {long: "localalloc", longWith: "interleave membind cpunodebind physcpubind preferred"},
 	"cgexec":   {valued: "g", long: "sticky"},
-	"unshare":  {flags: "rcf", attached: "mnpuiUCT", valued: "RwSG", long: "fork map-root-user map-current-user mount net pid uts ipc user cgroup time mount-proc root wd", shellAlone: true},
+	"unshare":  {flags: "rcf", attached: "mnpuiUCT", valued: "RwSG", long: "fork map-root-user map-current-user mount net pid uts ipc user cgroup time mount-proc", longWith: "root wd", shellAlone: true},
 	"nsenter":  {flags: "aFZe", attached: "mnpuiUCTrw", valued: "tSG", long: "all no-fork mount net pid uts ipc user cgroup time root wd", longWith: "target setuid setgid", shellAlone: true},
 	"unbuffer": {flags: "p"}, "fakeroot": {}, "chronic": {flags: "ev"}, "tini": {flags: "gsvw", valued: "ep"}, "dumb-init": {flags: "cv"},
-	"sshpass": {valued: "pf", attached: "d", flags: "ev"},
+	"sshpass": {valued: "pfdP", attached: "e", flags: "v"},
 	"strace":  {flags: "cCdDfFhikqrtTvVwxyYzZ", valued: "abeEIoOPsSuUX"},
-	"xargs":   {flags: "0prtxo", valued: "adEILnPsRSJ", attached: "eil", long: "null no-run-if-empty verbose interactive exit open-tty show-limits", longWith: "arg-file delimiter max-args max-procs max-chars max-lines process-slot-var", appends: true},
+	"xargs":   {flags: "0prtxo", valued: "adEILnPsRSJ", attached: "eil", long: "null no-run-if-empty verbose interactive exit open-tty show-limits max-lines", longWith: "arg-file delimiter max-args max-procs max-chars process-slot-var", appends: true},
 	"watch":   {flags: "bcdegtpxCr", valued: "nq", long: "beep color no-color differences errexit chgexit no-title precise exec no-rerun no-wrap", longWith: "interval equexit", shell: true},
-	"script":  {flags: "aefqt", valued: "BEIOToml", script: "c"},
+	"script":  {flags: "aefq", valued: "BEIOTom", attached: "t", script: "c", shellOnly: true},
 	"busybox": {}, "toybox": {},
 	"command": {flags: "pvV"}, "builtin": {}, "exec": {flags: "cl", valued: "a"},
 	"systemd-run": {flags: "dtPqrGS", valued: "pMHEuC",
-		long:     "scope user system no-block wait pty pty-late pipe quiet same-dir remain-after-exit collect slice-inherit send-sighup shell ignore-failure no-ask-password expand-environment",
-		longWith: "unit property description slice uid gid nice working-directory setenv service-type on-calendar on-active on-boot on-startup on-unit-active on-unit-inactive timer-property path-property socket-property host machine job-mode background root-directory"},
+		long:     "scope user system no-block wait pty pty-late pipe quiet same-dir remain-after-exit collect slice-inherit send-sighup shell ignore-failure no-ask-password",
+		longWith: "unit property description slice uid gid nice working-directory setenv service-type on-calendar on-active on-boot on-startup on-unit-active on-unit-inactive timer-property path-property socket-property host machine job-mode background root-directory expand-environment"},
 }
 
 // shells run scripts of their own.
 var shells = set("sh bash dash ash ksh mksh zsh rbash")
+
+// opaque programs run others in ways that are not read here.
+var opaque = set("parallel sem entr expect bwrap firejail proot fakechroot faketime torify torsocks proxychains proxychains4 " +
+	"valgrind gdb ltrace perf catchsegv setarch linux32 linux64 dtach abduco screen tmux rlwrap chpst setuidgid envdir softlimit " +
+	"daemonize systemd-nspawn machinectl socat")
 
 // daemons put themselves into the background, by these of their words or, where there are none, always.
 var daemons = map[string][]string{

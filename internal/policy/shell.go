@@ -35,9 +35,7 @@ func (s *scripts) shell(args []word, redirects []*syntax.Redirect) {
 				s.fromInput(redirects)
 				return
 			}
-			if strings.HasSuffix(a.text, "o") || strings.HasSuffix(a.text, "O") {
-				i++
-			}
+			i += strings.Count(a.text, "o") + strings.Count(a.text, "O") // each takes a word
 		default:
 			s.shellFile(args[i:], redirects)
 			return
@@ -49,6 +47,10 @@ func (s *scripts) shell(args []word, redirects []*syntax.Redirect) {
 // shellScript is the script after -c: the first word that is no option.
 func (s *scripts) shellScript(args []word) {
 	for len(args) > 0 && args[0].known && len(args[0].text) > 1 && (args[0].text[0] == '-' || args[0].text[0] == '+') {
+		if strings.ContainsAny(args[0].text, "oO") {
+			s.unknown(s.textOf(args))
+			return
+		}
 		args = args[1:]
 	}
 	if len(args) > 0 {

@@ -41,10 +41,21 @@ func readWord(w *syntax.Word) word {
 		out.known, out.single, out.expands = out.known && known, out.single && single, out.expands || expands
 	}
 	out.text = b.String()
-	if bare := w.Lit(); strings.Contains(bare, "{") && (strings.Contains(bare, ",") || strings.Contains(bare, "..")) {
+	if bare := unquoted(w); strings.Contains(bare, "{") && (strings.Contains(bare, ",") || strings.Contains(bare, "..")) {
 		out.known, out.single, out.expands = false, false, true // a brace expansion, in those shells that have it
 	}
 	return out
+}
+
+// unquoted is what of a word no quotes are around.
+func unquoted(w *syntax.Word) string {
+	var text strings.Builder
+	for _, part := range w.Parts {
+		if lit, ok := part.(*syntax.Lit); ok {
+			text.WriteString(lit.Value)
+		}
+	}
+	return text.String()
 }
 
 // readPart appends what is known of a part, if all before it was.
