@@ -86,7 +86,6 @@ type Host struct {
 	lastPID int
 	freed   []int // numbers that are to be given out again
 	changed chan struct{}
-	ends    map[*server]struct{}
 	links   map[*link]struct{}
 }
 
@@ -119,7 +118,7 @@ func NewHost(name string, plan *Plan, witness *Witness, broken Broken) *Host {
 	return &Host{Name: name, MachineID: id, StateID: "state_" + id, StateDir: "/home/sim/.local/state/longstop",
 		plan: plan, witness: witness, broken: broken, boot: 1, booted: time.Now().Add(-time.Hour), disk: newDisk(),
 		runs: map[longstop.RunID]*run{}, procs: map[int]*proc{}, lastPID: 1000, changed: make(chan struct{}),
-		ends: map[*server]struct{}{}, links: map[*link]struct{}{}}
+		links: map[*link]struct{}{}}
 }
 
 // Row is the host as a gateway has it enrolled.

@@ -183,15 +183,21 @@ func (l *laws) asked(host string, r wire.Request) {
 				of = id
 			}
 		}
-		wanted := l.wanted[of] || l.over[l.leased[of]]
 		l.mu.Unlock()
-		if of != "" && !wanted {
+		if of != "" && !l.wantedStopped(of) {
 			l.broke(7, "%s is asked to stop %s, which nobody wanted stopped", host, c.RunID)
 		}
 		if of != "" {
 			l.intended(g, of, journal.CancelRequested, "cancel")
 		}
 	}
+}
+
+// wantedStopped reports whether somebody wanted an action stopped, or the session of its lease ended.
+func (l *laws) wantedStopped(id longstop.ActionID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.wanted[id] || l.over[l.leased[id]]
 }
 
 func (l *laws) intended(g *generation, id longstop.ActionID, kind journal.Kind, what string) {
@@ -275,10 +281,10 @@ func (l *laws) ran(g *generation, key string, a longstop.Action, err error) {
 	}
 }
 
-func (l *laws) gaveUp(g *generation, id string, err error) {
+func (l *laws) gaveUp(g *generation, id string) {
 	before, _ := g.Action(context.Background(), id)
 	a, err := g.RecordWait(context.Background(), id, "sim")
-	if err == nil && !g.dead.Load() && before.Cancel.State == longstop.CancelNone && a.Cancel.State != longstop.CancelNone && !l.wanted[a.ID] {
+	if err == nil && !g.dead.Load() && before.Cancel.State == longstop.CancelNone && a.Cancel.State != longstop.CancelNone && !l.wantedStopped(a.ID) {
 		l.broke(10, "giving up waiting for %s stopped it", id)
 	}
 	l.hear(g, a)
@@ -492,7 +498,7 @@ func (l *laws) atTheEnd() {
 		case stopped && s == longstop.CancelUnconfirmed && a.Workload.State != longstop.WorkloadLost:
 			l.broke(10, "the cancel of %s was never confirmed: work %s", a.ID, a.Workload.State)
 		case stopped && s == longstop.CancelNone:
-			l.broke(9, "the cancel of %s was taken and is forgotten", a.ID)
+			l.broke(10, "the cancel of %s was taken and is forgotten", a.ID)
 		}
 		if a.Workload.State == longstop.WorkloadLaunchFailed && ran {
 			l.broke(2, "%s is launch_failed, and its work was executed", a.ID)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +28,9 @@ func TestSimulation(t *testing.T) {
 	began := time.Now()
 	tally, failed := map[string]int{}, 0
 	for i := range uint64(*simSeeds) {
+		if i > 0 && i%1000 == 0 {
+			t.Logf("%d seeds in %v", i, time.Since(began).Round(time.Second))
+		}
 		seed := *simSeed + i
 		broken, counted := one.simulate(t, seed, nil)
 		for what, n := range counted {
@@ -57,8 +61,11 @@ type simulator struct{ template, home string }
 // lone makes a simulator for a test that has the process for itself: one goroutine at a time, and random
 // numbers that the seed gives, so that a seed does nearly the same again.
 func lone(t *testing.T) *simulator {
-	before := runtime.GOMAXPROCS(1)
-	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+	processors, garbage := runtime.GOMAXPROCS(1), debug.SetGCPercent(400)
+	t.Cleanup(func() {
+		runtime.GOMAXPROCS(processors)
+		debug.SetGCPercent(garbage)
+	})
 	return &simulator{template(t, newHosts(nil, nil, Broken{})), folderOf(t)}
 }
 

@@ -124,6 +124,13 @@ var mutants = []mutant{
 		return changed
 	})},
 	{law: 9, name: "a gateway begins with an older copy of its store", between: olderCopy},
+	{law: 10, name: "a cancel that was not answered is given up", acts: meddling(func(_ *world, a *longstop.Action) bool {
+		wrong := a.Cancel.State == longstop.CancelUnconfirmed && !a.Workload.State.Final()
+		if wrong {
+			a.Cancel = longstop.Cancel{State: longstop.CancelNone}
+		}
+		return wrong
+	})},
 	{law: 10, name: "a host does not stop what is to be stopped", hosts: Broken{RefusesToStop: true}},
 }
 

@@ -432,8 +432,8 @@ func (w *world) act() {
 		w.of(key, w.laws.cancel)
 	case n < 16:
 		w.of(key, func(g *generation, ctx context.Context, id string) {
-			if _, err := g.Wait(ctx, id); ctx.Err() != nil {
-				w.laws.gaveUp(g, id, err)
+			if g.Wait(ctx, id); ctx.Err() != nil {
+				w.laws.gaveUp(g, id)
 			}
 		})
 	case n < 17:
