@@ -3,6 +3,7 @@ package sshlink
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,7 +145,7 @@ func TestOneAtATime(t *testing.T) {
 		const allows = 3
 		limit := NewLimit(0)
 		p := newPlaces(0, limit)
-		refusals, got := 0, 0
+		var refusals, got atomic.Int32
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
@@ -156,17 +157,17 @@ func TestOneAtATime(t *testing.T) {
 					if place.refused() {
 						t.Error("a first refusal is said to be over in a moment")
 					}
-					refusals++
+					refusals.Add(1)
 				default:
 					time.Sleep(time.Minute)
 					place.confirm()
-					got++
+					got.Add(1)
 				}
 			})
 		}
 		all.Wait()
-		if got != allows || refusals != 1 || limit.Known() != allows {
-			t.Errorf("%d opened, %d refused, %d known", got, refusals, limit.Known())
+		if got.Load() != allows || refusals.Load() != 1 || limit.Known() != allows {
+			t.Errorf("%d opened, %d refused, %d known", got.Load(), refusals.Load(), limit.Known())
 		}
 		if place := newPlaces(0, limit).take(t.Context(), true); place.trial {
 			t.Error("another connection tries what is known")
