@@ -18,7 +18,11 @@ type Action struct {
 	Attempt        int      `json:"attempt"`
 	RetryOf        ActionID `json:"retry_of,omitempty"`
 	RetriedBy      ActionID `json:"retried_by,omitempty"` // the next attempt at the same work; there is one at most
-	EffectToken    string   `json:"effect_token,omitempty"`
+
+	// InquiresOf is the action whose work this one asks the application about, and Inquires how.
+	InquiresOf  ActionID    `json:"inquires_of,omitempty"`
+	Inquires    InquiryKind `json:"inquires,omitempty"`
+	EffectToken string      `json:"effect_token,omitempty"`
 
 	// Alive, Outcome, UnknownBecause and Next are computed by lifecycle.Judge from the facts below.
 	Alive          Alive         `json:"alive"`

@@ -35,6 +35,15 @@ type RetryRequest struct {
 	By        Requester         `json:"requested_by,omitzero"`
 }
 
+// InquireRequest is the body of POST /api/v1/actions/{id}/inquire: the application is asked about the work of an
+// action, by an action of its own.
+type InquireRequest struct {
+	Kind   InquiryKind `json:"kind"`
+	Script string      `json:"script,omitempty"` // for sh -c; default the action's own preflight or verify
+	Key    string      `json:"idempotency_key,omitempty"`
+	By     Requester   `json:"requested_by,omitzero"`
+}
+
 // Terminal is what a run's PTY is like. Zero: 80 columns and 24 rows, and a TERM of "dumb".
 type Terminal struct {
 	Rows    int    `json:"rows,omitempty"`

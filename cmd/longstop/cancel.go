@@ -29,19 +29,28 @@ Exit status: 0 nothing is left, whatever ended it · 250 not confirmed, or somet
 }
 
 func (a *app) reconcileVerb() *cobra.Command {
+	var q inquiryFlags
 	c := &cobra.Command{
 		Use:   "reconcile ID…",
 		Short: "Ask hosts again what became of actions; nothing is started",
 		Long: `Ask each host now what became of an action whose outcome is not known. What is found is taken over; a launch
 that never arrived is made void, and can then never begin. Nothing is ever started by this.
 
+With --preflight or --verify the application is asked instead, about one action: its own script, or the one of
+--with-script, is run on the host as an action of its own, and what that came to is kept with the earlier one. A
+retry and a reviewer can build on it. The exit status is then the script's, as of longstop run.
+
 Exit status: 0 known now, or still running · 250 still unknown · 254 an error.`,
 		Args: ids,
 		RunE: func(c *cobra.Command, args []string) error {
+			if asked, err := q.ask(args); asked != nil || err != nil {
+				return a.inquire(c.Context(), asked, args, err)
+			}
 			return a.asking(c.Context(), args, "reconcile", a.reconcileOne)
 		},
 		ValidArgsFunction: a.completeActions,
 	}
+	q.define(c.Flags())
 	a.jsonFlag(c, "one action as an object, several as one array,")
 	return c
 }

@@ -178,6 +178,12 @@ func lanes(a *longstop.Action, now time.Time, columns int) string {
 		lane("cancel", a.Cancel.At, cancelWords(a, now)...)
 	}
 	lane("seen", seenAt(a), seenWords(a, now)...)
+	for _, c := range a.Checks {
+		lane("asked of", c.At, string(c.Kind)+" "+words(string(c.State)), string(c.ActionID))
+	}
+	if a.InquiresOf != "" {
+		lane("asks", longstop.Time{}, string(a.Inquires)+" of "+string(a.InquiresOf))
+	}
 	for _, e := range a.Escalations {
 		lane("told", e.At, escalationWords(&e, now)...)
 	}

@@ -31,6 +31,7 @@ type Gateway interface {
 	SpoolStdin(ctx context.Context, r io.Reader) (longstop.Stdin, error)
 	Run(ctx context.Context, req longstop.RunRequest, peer longstop.Requester, told gateway.Told) (longstop.Action, error)
 	Retry(ctx context.Context, id string, req longstop.RetryRequest, peer longstop.Requester, told gateway.Told) (longstop.Action, error)
+	Inquire(ctx context.Context, id string, req longstop.InquireRequest, peer longstop.Requester, told gateway.Told) (longstop.Action, error)
 	Resolve(ctx context.Context, id string, req longstop.ResolveRequest, by longstop.Requester) (longstop.Action, error)
 	Action(ctx context.Context, id string) (longstop.Action, error)
 	Actions(ctx context.Context, f gateway.ActionFilter) ([]longstop.Action, error)

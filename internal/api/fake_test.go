@@ -383,3 +383,7 @@ func (f *fake) Sessions(context.Context, gateway.SessionFilter, longstop.Request
 func (f *fake) Resolve(ctx context.Context, id string, _ longstop.ResolveRequest, _ longstop.Requester) (longstop.Action, error) {
 	return f.Action(ctx, id)
 }
+
+func (f *fake) Inquire(ctx context.Context, _ string, req longstop.InquireRequest, peer longstop.Requester, told gateway.Told) (longstop.Action, error) {
+	return f.Run(ctx, longstop.RunRequest{Host: "h1", Key: req.Key}, peer, told)
+}

@@ -161,6 +161,20 @@ func (s *Server) retry(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// inquire launches an inquiry about an action's work, as run does.
+func (s *Server) inquire(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	follow := q.flag("follow")
+	from := offsets(q)
+	var req longstop.InquireRequest
+	if err := firstOf(q.check(), func() error { return readJSON(w, r, &req) }); err != nil {
+		return err
+	}
+	return s.launched(w, r, follow, from, func(ctx context.Context, told gateway.Told) (longstop.Action, error) {
+		return s.gateway.Inquire(ctx, r.PathValue("id"), req, asker(r), told)
+	})
+}
+
 // launched answers with what becomes of a launch.
 func (s *Server) launched(w http.ResponseWriter, r *http.Request, follow bool, from wanted, launch func(context.Context, gateway.Told) (longstop.Action, error)) error {
 	if !follow {

@@ -48,6 +48,7 @@ var routes = []route{
 	{pattern: "GET /api/v1/actions/{id}/inspect", open: all, answer: (*Server).inspect},
 	{pattern: "GET /api/v1/actions/{id}/raw", open: all, answer: (*Server).raw},
 	{pattern: "POST /api/v1/actions/{id}/retry", open: all, answer: (*Server).retry},
+	{pattern: "POST /api/v1/actions/{id}/inquire", open: all, answer: (*Server).inquire},
 	{pattern: "POST /api/v1/actions/{id}/cancel", open: all, answer: (*Server).cancel},
 	{pattern: "POST /api/v1/actions/{id}/reconcile", open: all, answer: (*Server).reconcile},
 	{pattern: "POST /api/v1/actions/{id}/waits", open: all, answer: (*Server).giveUp},

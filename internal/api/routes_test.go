@@ -26,7 +26,7 @@ var agentsMay = []string{
 	"GET /api/v1/actions/{id}/times",
 	"GET /api/v1/actions/{id}/inspect",
 	"GET /api/v1/actions/{id}/raw",
-	"POST /api/v1/actions/{id}/retry", "POST /api/v1/actions/{id}/cancel",
+	"POST /api/v1/actions/{id}/retry", "POST /api/v1/actions/{id}/inquire", "POST /api/v1/actions/{id}/cancel",
 	"POST /api/v1/actions/{id}/reconcile",
 	"POST /api/v1/actions/{id}/waits",
 	"GET /api/v1/journal",

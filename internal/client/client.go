@@ -231,13 +231,22 @@ func (c *Client) Run(ctx context.Context, run longstop.RunRequest, from Offsets)
 
 // Retry asks for the next attempt at an action's work and follows it from its first moment.
 func (c *Client) Retry(ctx context.Context, id string, retry longstop.RetryRequest, from Offsets) (*Follow, error) {
-	body, err := json.Marshal(retry)
+	return c.sequel(ctx, action(id, "/retry"), retry, from)
+}
+
+// Inquire asks the application about an action's work, by an action of its own, and follows that.
+func (c *Client) Inquire(ctx context.Context, id string, inquire longstop.InquireRequest, from Offsets) (*Follow, error) {
+	return c.sequel(ctx, action(id, "/inquire"), inquire, from)
+}
+
+func (c *Client) sequel(ctx context.Context, path string, ask any, from Offsets) (*Follow, error) {
+	body, err := json.Marshal(ask)
 	if err != nil {
 		return nil, fmt.Errorf("make the request: %w", err)
 	}
 	query := from.query()
 	query.Set("follow", "1")
-	return c.stream(ctx, "POST", action(id, "/retry"), query, body)
+	return c.stream(ctx, "POST", path, query, body)
 }
 
 // Follow follows an action from the given offsets of its output.

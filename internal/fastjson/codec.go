@@ -42,6 +42,14 @@ func appendAction(b []byte, v *longstop.Action) []byte {
 		b = append(b, `,"retried_by":`...)
 		b = appendString(b, string(v.RetriedBy))
 	}
+	if v.InquiresOf != "" {
+		b = append(b, `,"inquires_of":`...)
+		b = appendString(b, string(v.InquiresOf))
+	}
+	if v.Inquires != "" {
+		b = append(b, `,"inquires":`...)
+		b = appendString(b, string(v.Inquires))
+	}
 	if v.EffectToken != "" {
 		b = append(b, `,"effect_token":`...)
 		b = appendString(b, string(v.EffectToken))
@@ -1360,6 +1368,10 @@ func readAction(r *reader, v *longstop.Action) {
 			v.RetryOf = longstop.ActionID(r.text())
 		case "retried_by":
 			v.RetriedBy = longstop.ActionID(r.text())
+		case "inquires_of":
+			v.InquiresOf = longstop.ActionID(r.text())
+		case "inquires":
+			v.Inquires = longstop.InquiryKind(r.text())
 		case "effect_token":
 			v.EffectToken = string(r.text())
 		case "alive":

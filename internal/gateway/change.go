@@ -71,6 +71,11 @@ func (g *Gateway) write(tx *sqlite.Tx, d *draft) error {
 	if err := tx.PutAction(&d.Action, d.secret, d.entries[last].entry, d.entries[last].raws...); err != nil {
 		return err
 	}
+	if d.InquiresOf != "" && !d.Unresolved() {
+		if err := g.endInquiry(tx, d); err != nil {
+			return err
+		}
+	}
 	switch {
 	case keptByHost(&d.Action):
 		return tx.Keep(&d.Action, d.at)
@@ -141,6 +146,11 @@ func (g *Gateway) publish(a longstop.Action) {
 		h.keep(a)
 	}
 	g.watchers.committed(&a)
+	if a.InquiresOf != "" && !a.Unresolved() {
+		if earlier, err := g.store.Action(g.ctx, string(a.InquiresOf)); err == nil {
+			g.publish(*earlier) // it was written with this one
+		}
+	}
 }
 
 // shown is the action as people see it: with the host's present sight laid over it, and judged now.

@@ -43,7 +43,8 @@ type nextAttempt struct {
 	earlier   longstop.Action // as shown when it was asked for
 	preflight bool            // one is given with the retry
 	by        string
-	differs   []string // what is asked otherwise than by the earlier one
+	inquires  longstop.InquiryKind // not the work again, but the application about it
+	differs   []string             // what is asked otherwise than by the earlier one
 
 	marked longstop.Action // the earlier one, once it names this one
 }
@@ -118,7 +119,7 @@ func redactedRequest(a *longstop.Action) error {
 
 // compare says what is asked otherwise than by the earlier action: the digests tell whether anything is.
 func (n *nextAttempt) compare(ctx context.Context, want *asked, note func(string)) error {
-	if n == nil || n.earlier.Request.Digest == want.request.Digest {
+	if n == nil || n.inquires != "" || n.earlier.Request.Digest == want.request.Digest {
 		return nil
 	}
 	says, err := n.g.requestedAs(ctx, n.earlier.ID)
@@ -133,6 +134,10 @@ func (n *nextAttempt) compare(ctx context.Context, want *asked, note func(string
 // make makes a new action the next attempt.
 func (n *nextAttempt) make(a *longstop.Action) {
 	if n == nil {
+		return
+	}
+	if n.inquires != "" {
+		a.InquiresOf, a.Inquires = n.earlier.ID, n.inquires
 		return
 	}
 	a.Attempt, a.RetryOf = n.earlier.Attempt+1, n.earlier.ID
@@ -152,11 +157,17 @@ func (n *nextAttempt) follow(tx *sqlite.Tx, made *draft) error {
 	if err != nil {
 		return err
 	}
+	d := &draft{Action: *stored, at: made.at}
+	if n.inquires != "" {
+		n.beginInquiry(d, made)
+		err = n.g.write(tx, d)
+		n.marked = d.Action
+		return err
+	}
 	seen := n.g.shown(*stored)
 	if err := n.allowed(n.g.ctx, &seen, ""); err != nil {
 		return err
 	}
-	d := &draft{Action: *stored, at: made.at}
 	d.RetriedBy = made.ID
 	d.note(journal.Retried, n.by, map[string]any{"retried_by": made.ID, "attempt": made.Attempt, "because": lifecycle.Retry(&seen, n.preflight).Because,
 		"preflight": n.preflight, "differs": n.differs})

@@ -64,6 +64,7 @@ const (
 	WaitGivenUp       Kind = "wait_given_up"      // someone stopped waiting; the work goes on
 	Retried           Kind = "retried"            // an action was asked for that is the next attempt at this one's work
 	RetryRefused      Kind = "retry_refused"      // a retry was asked for and is not allowed
+	Inquired          Kind = "inquired"           // the application is asked about an action's work, or was
 	Resolved          Kind = "resolved"           // a person said what became of work whose outcome is unknown
 	Escalated         Kind = "escalated"          // what waiting does not mend was brought to people
 	EscalationOver    Kind = "escalation_over"    // what was brought to people is over
