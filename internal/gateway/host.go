@@ -13,6 +13,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/redact"
 	"github.com/longstop/longstop/internal/sshlink"
 	"github.com/longstop/longstop/internal/store/sqlite"
 )
@@ -215,6 +216,7 @@ func (h *host) shown() longstop.Host {
 	row := h.row.Host
 	row.Unresolved = len(h.runs)
 	row.Seen = h.seen()
+	row.Hello, _ = redact.Value(h.g.cfg.Redact, row.Hello)
 	return row
 }
 

@@ -3,12 +3,15 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/redact"
 )
 
 // someLog is a store of three actions with a few changes each; one has what a login shell printed.
@@ -152,5 +155,46 @@ func TestReplayOfAnEarlierVersion(t *testing.T) {
 	}
 	if after := fmt.Sprint(dump(t, s)); after != before {
 		t.Errorf("rebuilt\n%s\nfrom\n%s", after, before)
+	}
+}
+
+// TestPointSecretsAreNotStored: what is configured as secret is in no byte of the database, wherever in an action, an
+// entry, raw bytes, a host or a session somebody wrote it; and the log still gives what is stored.
+func TestPointSecretsAreNotStored(t *testing.T) {
+	t.Parallel()
+	const secret = "pa55word-of-the-database"
+	path := filepath.Join(t.TempDir(), "home", "longstop.db")
+	s := open(t, path)
+	r, err := redact.New([]string{secret}, nil)
+	must(t, err)
+	s.Redact(r)
+	a := newAction("web-1")
+	a.Request.Argv, a.SSHCommand.Noise, a.Launch.Message = []string{"psql", secret}, "Welcome, "+secret, "it said "+secret
+	a.Workload.Left = []longstop.Process{{PID: 7, Command: "psql " + secret}}
+	why := entryFor(a, journal.Requested)
+	why.By, why.Body = "operator "+secret, []byte(`{"says":["`+secret+`"]}`)
+	host := &Host{Host: longstop.Host{Name: "web-1"}}
+	host.Hello = &longstop.HostHello{Notes: []string{"it prints " + secret}}
+	session := longstop.Session{ID: a.SessionID, Purpose: "to use " + secret, StartedBy: longstop.Requester{Kind: "operator", Name: "anna"}}
+	must(t, s.Update(t.Context(), func(tx *Tx) error {
+		return errors.Join(tx.PutSession(&session, journal.Entry{At: longstop.At(clock), Kind: journal.SessionStarted}),
+			tx.PutAction(a, nil, why, Raw{"record", []byte(`{"command":"` + secret + `"}`)}), tx.PutHost(host))
+	}))
+	if a.Request.Argv[1] != redact.Mark || a.SSHCommand.Noise != "Welcome, "+redact.Mark {
+		t.Errorf("the action is %+v", a)
+	}
+	verify(t, s)
+	if _, err := s.CheckProjections(t.Context()); err != nil {
+		t.Error(err)
+	}
+	must(t, s.Close())
+	for _, name := range []string{path, path + "-wal"} {
+		data, err := os.ReadFile(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if at := strings.Index(string(data), secret); at >= 0 {
+			t.Errorf("%s has it: …%q", name, data[max(0, at-80):at])
+		}
 	}
 }

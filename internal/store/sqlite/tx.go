@@ -13,6 +13,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/redact"
 )
 
 // MaxRaw is how many bytes of one raw answer are kept; its size is kept whole.
@@ -185,8 +186,9 @@ func (tx *Tx) ActionByKey(key string) (*longstop.Action, error) {
 	return scanAction(tx.store.stmt.actionByKey.QueryRow(key))
 }
 
-// PutHost makes or replaces a host.
+// PutHost makes or replaces a host, without what is secret in what it says of itself.
 func (tx *Tx) PutHost(h *Host) error {
+	h.Hello, _ = redact.Value(tx.store.secrets, h.Hello)
 	data, err := json.Marshal(&h.Host)
 	if err != nil {
 		return fmt.Errorf("put host %s: %w", h.Name, err)
