@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"path/filepath"
 	"strings"
@@ -84,6 +85,24 @@ func TestApproverChangedOutside(t *testing.T) {
 				t.Errorf("%s", pretty(list))
 			}
 		})
+	}
+}
+
+// Who writes another key over one in the store and in the journal, but not all the journal's hashes, is not
+// believed.
+func TestApproverOverwritten(t *testing.T) {
+	t.Parallel()
+	b := newApprovals(t)
+	b.stop()
+	key := func(name string) string { return base64.StdEncoding.EncodeToString(people[name]().PublicKey) }
+	b.edit(`UPDATE approvers SET json = replace(json, ?, ?)`, key("anna"), key("bob"))
+	b.edit(`UPDATE entries SET bytes = CAST(replace(CAST(bytes AS TEXT), ?, ?) AS BLOB) WHERE kind = 'approver_set'`, key("anna"), key("bob"))
+	b.start()
+	if _, err := b.Approvers(t.Context()); err == nil || !strings.Contains(err.Error(), "do not have its hash") {
+		t.Errorf("it is believed: %v", err)
+	}
+	if p := b.Gateway.Policy(); p.Text != "default: deny\n" {
+		t.Errorf("what is let through of a journal that was changed: %+v", p)
 	}
 }
 

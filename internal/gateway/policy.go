@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/longstop/longstop"
@@ -12,6 +13,8 @@ import (
 	"github.com/longstop/longstop/internal/store/sqlite"
 )
 
+const denyAll = "default: deny\n"
+
 // loadPolicy takes up the policy that the journal says was set last. One that cannot be read lets nothing
 // start: a gateway without it would allow everything. Another one in the store is refused, on the record.
 func (g *Gateway) loadPolicy() error {
@@ -20,6 +23,9 @@ func (g *Gateway) loadPolicy() error {
 		return err
 	}
 	said, err := g.policySaid(g.ctx)
+	if errors.As(err, new(*journal.BadEntry)) {
+		text, said, err = []byte(denyAll), denyAll, nil // nothing that it says is believed; to look and to stop go on
+	}
 	if err != nil {
 		return err
 	}
@@ -29,7 +35,7 @@ func (g *Gateway) loadPolicy() error {
 			return err
 		}
 		if said == "" {
-			said = "default: deny\n" // somebody had one; nobody signed this one
+			said = denyAll // somebody had one; nobody signed this one
 		}
 	}
 	if said == "" {

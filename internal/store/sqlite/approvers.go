@@ -1,11 +1,14 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+
+	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
@@ -58,7 +61,8 @@ func (s *Store) Approvers(ctx context.Context) ([]Approver, error) {
 }
 
 // EntriesOf returns all entries of some kinds from an index on, oldest first, and the index after the
-// log's last entry. The kinds are rare ones.
+// log's last entry. The kinds are rare ones. An entry whose bytes were changed is an error: keys and policies
+// are believed by what is read here.
 func (s *Store) EntriesOf(ctx context.Context, from int64, kinds ...journal.Kind) (entries []journal.Entry, next int64, err error) {
 	tx, err := s.reads.BeginTx(ctx, nil)
 	if err != nil {
@@ -72,16 +76,20 @@ func (s *Store) EntriesOf(ctx context.Context, from int64, kinds ...journal.Kind
 	for _, kind := range kinds {
 		args = append(args, string(kind))
 	}
-	rows, err := tx.QueryContext(ctx, `SELECT bytes FROM entries INDEXED BY entries_kind WHERE kind IN (?`+strings.Repeat(", ?", len(kinds)-1)+`)
+	rows, err := tx.QueryContext(ctx, `SELECT idx, hashes, bytes FROM entries INDEXED BY entries_kind WHERE kind IN (?`+strings.Repeat(", ?", len(kinds)-1)+`)
 		AND kind NOT IN (`+commonKinds+`) AND idx >= ? ORDER BY idx`, append(args, from)...)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the journal: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var data []byte
-		if err := rows.Scan(&data); err != nil {
+		var at int64
+		var hashes, data []byte
+		if err := rows.Scan(&at, &hashes, &data); err != nil {
 			return nil, 0, fmt.Errorf("read the journal: %w", err)
+		}
+		if hash := tlog.RecordHash(data); !bytes.HasPrefix(hashes, hash[:]) {
+			return nil, 0, &journal.BadEntry{Index: at, Why: "its bytes do not have its hash: one of them was changed"}
 		}
 		e, err := journal.Decode(data)
 		if err != nil {
