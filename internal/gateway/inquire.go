@@ -27,6 +27,8 @@ func (g *Gateway) Inquire(ctx context.Context, id string, req longstop.InquireRe
 		script = earlier.Request.Verify
 	}
 	switch {
+	case req.Script == "" && script != "" && earlier.Request.Redacted:
+		return longstop.Action{}, notWhole(&earlier)
 	case script == "":
 		return longstop.Action{}, &longstop.Error{Code: longstop.CodeUsage, ActionID: earlier.ID,
 			Message: fmt.Sprintf("%s has no %s of its own", earlier.ID, req.Kind), Hint: "--with-script gives one"}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/gateway"
+	"github.com/longstop/longstop/internal/redact"
 	"github.com/longstop/longstop/internal/sshlink/sshtest"
 )
 
@@ -188,5 +189,25 @@ func TestPointRetryPreflight(t *testing.T) {
 	b.must(err)
 	if again = b.wait(again.ID); again.Outcome != longstop.OutcomeFailed || lines(out) != 2 || again.Attempt != 3 {
 		t.Errorf("%s", pretty(again))
+	}
+}
+
+// TestPointRetryOfWhatIsNotKept: a request of which a secret was taken out is not run as what is left of it.
+func TestPointRetryOfWhatIsNotKept(t *testing.T) {
+	t.Parallel()
+	secret, err := redact.New([]string{"hunter2hunter2"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, sshtest.Options{}, func(b *bench) { b.redact = secret })
+	a := b.wait(b.run(longstop.RunRequest{Host: "loop", Request: longstop.Request{Script: "echo hunter2hunter2", Preflight: "true", Effect: longstop.EffectRead}}).ID)
+	if !a.Request.Redacted {
+		t.Fatalf("%s", pretty(a.Request))
+	}
+	if _, err := b.retry(a.ID, longstop.RetryRequest{}); longstop.CodeOf(err) != longstop.CodeUsage || !strings.Contains(err.Error(), "was not kept") {
+		t.Errorf("a retry: %v", err)
+	}
+	if _, err := b.inquire(a.ID, longstop.InquiryPreflight, ""); longstop.CodeOf(err) != longstop.CodeUsage {
+		t.Errorf("its own preflight: %v", err)
 	}
 }
