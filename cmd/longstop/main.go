@@ -124,6 +124,7 @@ var verbs = []struct {
 	{"revoke", "work", (*app).revokeVerb},
 	{"activity", "work", (*app).activityVerb},
 	{"journal", "work", (*app).journalVerb},
+	{"audit", "work", (*app).auditVerb},
 	{"session", "work", (*app).sessionVerb},
 	{"sessions", "work", (*app).sessionsVerb},
 	{"host", "hosts", (*app).hostVerb},
@@ -211,7 +212,7 @@ func nearestFlag(c *cobra.Command, name string) (near string) {
 
 // alsoCalled are names that other programs have for a verb.
 var alsoCalled = map[string][]string{
-	"activity": {"audit", "history"},
+	"activity": {"events", "history"},
 	"approve":  {"accept", "allow", "grant", "permit"},
 	"approver": {"passphrase", "reviewer"},
 	"cancel":   {"abort", "kill", "stop", "terminate"},

@@ -259,3 +259,19 @@ func psSummary(list []longstop.Action) string {
 	}
 	return line + between + fmt.Sprintf("%d unknown: longstop reconcile ID", len(unknown))
 }
+
+// auditTable lays actions out for a reviewer: who asked when, what came of it, and why it is not known.
+func auditTable(list []longstop.Action, now time.Time) *table {
+	t := new(table)
+	t.row("", "ACTION", "ASKED", "HOST", "BY", "APPROVAL", "ALIVE", "OUTCOME", "STATE", "CANCEL", "WHAT")
+	for i := range list {
+		a := &list[i]
+		remark := trouble(a)
+		if remark != "" {
+			remark = "! " + remark
+		}
+		t.row(remark, string(a.ID), clock(a.CreatedAt, now), plain(a.Host), of(a.RequestedBy), words(string(a.Approval.State)), string(a.Alive),
+			words(string(a.Outcome)), state(a), words(string(a.Cancel.State)), command(&a.Request))
+	}
+	return t
+}

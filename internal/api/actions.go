@@ -166,7 +166,8 @@ func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {
 	q := queryOf(r)
 	f := gateway.JournalFilter{
 		Action: longstop.ActionID(q.text("action")), After: q.number("after", -1, -1, 1<<62), Limit: int(q.number("limit", 100, 1, 10_000)),
-		Newest: q.flag("newest"),
+		Newest: q.flag("newest"), Session: longstop.SessionID(q.text("session")), Host: q.text("host"), Kind: q.text("kind"),
+		Before: q.number("before", 0, 0, 1<<62), Since: q.time("since"),
 	}
 	if err := q.check(); err != nil {
 		return err

@@ -61,6 +61,8 @@ type Gateway interface {
 	SetPolicy(ctx context.Context, text []byte, by longstop.Requester, proof longstop.Proof) (longstop.Policy, error)
 	Explain(req longstop.RunRequest, peer longstop.Requester) (longstop.PolicyVerdict, error)
 	RefuseAgent(ctx context.Context, who longstop.Requester, asked, id string) error
+	AuditQueries(ctx context.Context) ([]longstop.AuditQuery, error)
+	Audit(ctx context.Context, f gateway.AuditFilter) (longstop.AuditPage, error)
 	StartSession(ctx context.Context, req longstop.SessionRequest, by longstop.Requester) (longstop.SessionView, error)
 	EndSession(ctx context.Context, id string, cancels longstop.SessionCancel, by longstop.Requester) (longstop.SessionEnded, error)
 	Session(ctx context.Context, id string, by longstop.Requester) (longstop.SessionView, error)

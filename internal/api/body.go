@@ -157,6 +157,19 @@ func (q *query) milliseconds(name string, absent, most time.Duration) time.Durat
 	return time.Duration(q.number(name, absent.Milliseconds(), 0, most.Milliseconds())) * time.Millisecond
 }
 
+// time reads RFC 3339; absent is the zero time.
+func (q *query) time(name string) time.Time {
+	text := q.text(name)
+	if text == "" {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil && q.err == nil {
+		q.err = usage("%s is a time as in 2006-01-02T15:04:05Z", name)
+	}
+	return at
+}
+
 // check reports the first parameter that was wrong or not asked for.
 func (q *query) check() error {
 	for name := range q.values {

@@ -74,6 +74,9 @@ var routes = []route{
 	{pattern: "GET /api/v1/sessions/{id}", open: all, answer: (*Server).session},
 	{pattern: "POST /api/v1/sessions/{id}/end", open: all, answer: (*Server).endSession},
 
+	{pattern: "GET /api/v1/audit", open: people, answer: (*Server).auditQueries},
+	{pattern: "GET /api/v1/audit/{name}", open: people, answer: (*Server).audit},
+
 	{pattern: "GET /api/v1/tokens", open: people, answer: (*Server).tokens},
 	{pattern: "POST /api/v1/tokens", open: people, answer: (*Server).createToken},
 	{pattern: "DELETE /api/v1/tokens/{name}", open: people, answer: (*Server).revokeToken},

@@ -351,22 +351,32 @@ func (c *Client) Checkpoint(ctx context.Context, cosigned string) (made longstop
 	return made, err
 }
 
-// JournalFilter chooses journal entries.
+// JournalFilter chooses journal entries. Empty fields choose all.
 type JournalFilter struct {
-	Action string // all of one action's; empty: of the whole journal
-	After  int64  // entries with a larger index; -1 from the first
-	Newest bool   // of the whole journal: the newest
-	Limit  int
+	Action, Session, Host, Kind string
+	Since                       time.Time
+	After                       int64 // entries with a larger index; -1 from the first
+	Before                      int64 // entries with a smaller index; 0: to the last
+	Newest                      bool  // but of one action's: the newest
+	Limit                       int
 }
 
 // Journal lists entries, oldest first.
 func (c *Client) Journal(ctx context.Context, f JournalFilter) (list []longstop.JournalEntry, err error) {
 	query := url.Values{"after": {strconv.FormatInt(f.After, 10)}, "limit": {strconv.Itoa(f.Limit)}}
-	if f.Action != "" {
-		query.Set("action", f.Action)
+	for name, value := range map[string]string{"action": f.Action, "session": f.Session, "host": f.Host, "kind": f.Kind} {
+		if value != "" {
+			query.Set(name, value)
+		}
 	}
 	if f.Newest {
 		query.Set("newest", "1")
+	}
+	if f.Before > 0 {
+		query.Set("before", strconv.FormatInt(f.Before, 10))
+	}
+	if !f.Since.IsZero() {
+		query.Set("since", f.Since.UTC().Format(time.RFC3339Nano))
 	}
 	err = c.call(ctx, "GET", v1+"/journal", query, nil, &list)
 	return list, err

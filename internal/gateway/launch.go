@@ -267,20 +267,38 @@ func (l *launching) put(ctx context.Context, d *draft) (existing *longstop.Actio
 		}
 		return l.g.write(tx, d)
 	})
-	if err != nil || existing == nil || existing.Request.Digest == d.Request.Digest {
-		return existing, err
+	if err != nil || existing == nil {
+		return nil, err
+	}
+	if existing.Request.Digest == d.Request.Digest {
+		return l.askedAgain(existing, journal.RequestedAgain, d.RequestedBy, nil), nil
 	}
 	says, err := l.g.requestedAs(ctx, existing.ID)
 	if err != nil {
 		return nil, err
 	}
 	if l.sameAsked(existing, says) {
-		return existing, nil
+		return l.askedAgain(existing, journal.RequestedAgain, d.RequestedBy, nil), nil
 	}
+	differs := differences(existing, says.Env, l.h.name, l.want)
+	l.askedAgain(existing, journal.KeyConflict, d.RequestedBy, map[string]any{"differs": differs})
 	return nil, &longstop.Error{Code: longstop.CodeKeyConflict, ActionID: existing.ID,
 		Message: fmt.Sprintf("the key %q belongs to %s, whose request differs in: %s; nothing was started",
-			d.IdempotencyKey, existing.ID, strings.Join(differences(existing, says.Env, l.h.name, l.want), ", ")),
+			d.IdempotencyKey, existing.ID, strings.Join(differs, ", ")),
 		Hint: "use another key for other work; longstop show " + string(existing.ID)}
+}
+
+// askedAgain journals that a key was used once more, for reviewers, and returns its action. Nothing is
+// refused for want of that entry.
+func (l *launching) askedAgain(existing *longstop.Action, kind journal.Kind, by longstop.Requester, say any) *longstop.Action {
+	a, err := l.g.change(context.WithoutCancel(l.ctx), existing.ID, func(d *draft) error {
+		d.note(kind, words(by), say)
+		return nil
+	})
+	if err != nil {
+		return existing
+	}
+	return &a
 }
 
 // intend makes the submit for a channel and notes, inside a change, that it is about to go out. The

@@ -22,12 +22,17 @@ type ActionFilter struct {
 	Before  longstop.ActionID // page: older than this one
 }
 
-// JournalFilter chooses journal entries, oldest first.
+// JournalFilter chooses journal entries, oldest first. Empty fields choose all.
 type JournalFilter struct {
-	Action longstop.ActionID
-	After  int64 // entries with a larger index; -1 from the first
-	Limit  int   // default 100
-	Newest bool  // of the whole journal, without Action: the newest Limit ones, oldest first
+	Action  longstop.ActionID
+	Session longstop.SessionID
+	Host    string
+	Kind    string
+	Since   time.Time // by the clock that the gateway had; zero: from the first
+	After   int64     // entries with a larger index; -1 from the first
+	Before  int64     // entries with a smaller index; 0: to the last
+	Limit   int       // default 100
+	Newest  bool      // but of one action's: the newest Limit ones, oldest first
 }
 
 // RawAnswer is what came over the wire about an action, as it came.
@@ -76,14 +81,15 @@ func (g *Gateway) Actions(ctx context.Context, f ActionFilter) ([]longstop.Actio
 // Journal returns entries, oldest first.
 func (g *Gateway) Journal(ctx context.Context, f JournalFilter) ([]longstop.JournalEntry, error) {
 	from := f.After + 1
-	if f.Newest && f.Action == "" && f.Limit > 0 {
-		head, err := g.store.Head(ctx)
+	if !f.Since.IsZero() {
+		since, err := g.store.Since(ctx, f.Since)
 		if err != nil {
 			return nil, err
 		}
-		from = max(from, head.Size-int64(f.Limit))
+		from = max(from, since)
 	}
-	entries, err := g.store.Entries(ctx, sqlite.EntryFilter{Action: f.Action, From: from, Limit: f.Limit})
+	entries, err := g.store.Entries(ctx, sqlite.EntryFilter{Action: f.Action, Session: f.Session, Host: f.Host, Kind: journal.Kind(f.Kind),
+		From: from, Before: f.Before, Newest: f.Newest && f.Action == "", Limit: f.Limit})
 	if err != nil {
 		return nil, err
 	}

@@ -317,6 +317,9 @@ func (l *launching) again() *channel {
 			if clock.bootID != l.submit.BootID || clock.now() > l.submit.NotAfter || !l.wanted() {
 				return nil
 			}
+			if !l.noteAgain() {
+				return nil
+			}
 			return ch
 		}
 		if !goneQuiet(err) || l.pastNotAfter() || !l.pause(tries) {
@@ -324,6 +327,15 @@ func (l *launching) again() *channel {
 		}
 	}
 	return nil
+}
+
+// noteAgain journals that the submit is about to go out again.
+func (l *launching) noteAgain() bool {
+	_, err := l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
+		d.note(journal.SubmittedAgain, l.g.by, nil)
+		return nil
+	})
+	return err == nil
 }
 
 // wanted reports whether the submit may be sent again: its caller is there, and nobody cancelled.

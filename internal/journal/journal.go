@@ -43,6 +43,9 @@ const (
 	HostRefused       Kind = "host_refused"       // enrolment or a connection was refused: key, login, folder, identity
 	Requested         Kind = "requested"          // someone asked for an action
 	LaunchIntended    Kind = "launch_intended"    // a submit is about to go out
+	SubmittedAgain    Kind = "submitted_again"    // a submit that was not answered is about to go out again, under its key
+	RequestedAgain    Kind = "requested_again"    // someone asked again under a key that has its action
+	KeyConflict       Kind = "key_conflict"       // someone asked for something else under a key that has its action
 	LaunchAnswered    Kind = "launch_answered"    // a submit was answered, or refused before it went out
 	LaunchUnanswered  Kind = "launch_unanswered"  // a submit may have gone out and no readable answer came
 	Observed          Kind = "observed"           // a host's record was applied to an action

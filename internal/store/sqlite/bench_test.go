@@ -148,40 +148,96 @@ func total(took []time.Duration) (sum time.Duration) {
 	return sum
 }
 
+// fillMillion makes a million actions that are over, of a hundred hosts and a thousand sessions, and two
+// million entries about them, a few of rare kinds. It writes rows, not a log that could be verified.
+func fillMillion(b *testing.B, s *Store) {
+	a := newAction("web-1")
+	a.Approval.State, a.Launch.State, a.Workload.State = longstop.ApprovalNotRequired, longstop.LaunchAccepted, longstop.WorkloadFinished
+	a.Outcome = longstop.OutcomeSucceeded
+	put(b, s, a, journal.Observed)
+	for _, fill := range []string{
+		`DROP TRIGGER actions_made`,
+		`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
+		INSERT INTO actions (id, tail, key, session_id, host, created_at, run_id, revision, unresolved, outcome, entry, json, traits)
+		SELECT printf('act_%07d', i) || hex(randomblob(4)), hex(randomblob(4)) || i, 'key-' || i, printf('ses_%015d', i % 1000), 'web-' || (i % 100),
+			created_at, 'run_' || hex(randomblob(16)), 1, 0, iif(i % 10000 = 0, 'unknown', 'succeeded'), 0, json,
+			1 + iif(i % 5000 = 0, 4 + 8 + 16 + 32, 0) FROM n, actions WHERE actions.seq = 1`,
+		`INSERT OR REPLACE INTO tally ` + countActions,
+		`INSERT INTO sessions SELECT session_id, session_id, 'operator', 'anna', 0, 0, json_object('session_id', session_id,
+			'started_by', json_object('kind', 'operator', 'name', 'anna', 'via', 'cli'), 'started_at', '2026-11-29T14:02:11.000000Z')
+			FROM (SELECT DISTINCT session_id FROM tally)`,
+		`INSERT INTO entries (idx, action_id, kind, session_id, host, hashes, bytes)
+		SELECT entries.idx + 2 * seq + more, id, iif(seq % 5000 = 0, iif(seq % 10000 = 0, 'contradiction', 'requested_again'), 'observed'), actions.session_id, actions.host, hashes, bytes
+			FROM entries, actions, (SELECT 0 AS more UNION SELECT 1) WHERE entries.idx = 0`,
+		`ANALYZE`,
+	} {
+		if _, err := s.conn.ExecContext(b.Context(), fill); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkMillion reads from, and writes to, a database of a million finished actions.
 func BenchmarkMillion(b *testing.B) {
 	s := openNew(b)
-	a := newAction("web-1")
-	a.Launch.State = longstop.LaunchRejected
-	put(b, s, a, journal.Requested)
-	const copies = `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
-		INSERT INTO actions (id, tail, key, session_id, host, created_at, run_id, revision, unresolved, outcome, entry, json)
-		SELECT printf('act_%07d', i) || hex(randomblob(4)), hex(randomblob(4)) || i, 'key-' || i, 'ses_' || (i % 1000), 'web-' || (i % 100),
-			created_at, 'run_' || hex(randomblob(16)), 1, 0, 'not_started', 0, json FROM n, actions WHERE actions.id = ?`
-	if _, err := s.conn.ExecContext(b.Context(), copies, string(a.ID)); err != nil {
-		b.Fatal(err)
-	}
-	unresolved := newAction("web-7")
-	put(b, s, unresolved, journal.Requested)
-	middle := longstop.ActionID("")
+	fillMillion(b, s)
+	middle, session := longstop.ActionID(""), longstop.SessionID("ses_000000000000007")
 	if err := s.conn.QueryRowContext(b.Context(), `SELECT id FROM actions WHERE seq = 500000`).Scan((*string)(&middle)); err != nil {
 		b.Fatal(err)
 	}
-	for name, f := range map[string]Filter{
-		"all":        {},
-		"middle":     {Before: middle},
-		"host":       {Host: "web-7", Before: middle},
-		"session":    {SessionID: "ses_7", Before: middle},
-		"unresolved": {Open: true},
-	} {
+	page := func(name string, read func() error) {
 		b.Run("page/"+name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := s.Actions(b.Context(), f); err != nil {
+				if err := read(); err != nil {
 					b.Fatal(err)
 				}
 			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/1000/float64(b.N), "ms")
+			b.ReportMetric(0, "ns/op")
 		})
 	}
+	for name, f := range map[string]Filter{
+		"ps": {Open: true}, "ps-a": {}, "ps-a-middle": {Before: middle}, "ps-host": {Host: "web-7", Before: middle}, "ps-session": {SessionID: session, Before: middle},
+	} {
+		page(name, func() error { _, err := s.Actions(b.Context(), f); return err })
+	}
+	page("show", func() error {
+		if _, err := s.Action(b.Context(), string(middle)); err != nil {
+			return err
+		}
+		_, err := s.Entries(b.Context(), EntryFilter{Action: middle})
+		return err
+	})
+	for name, f := range map[string]EntryFilter{
+		"activity": {Newest: true}, "activity-session": {Session: session, Newest: true}, "activity-host": {Host: "web-7", Newest: true},
+		"activity-rare-kind": {Kind: journal.Contradiction, Newest: true}, "activity-host-and-rare-kind": {Kind: journal.Contradiction, Host: "web-0", Newest: true},
+		"activity-common-kind": {Kind: journal.Observed, Newest: true}, "activity-host-and-common-kind": {Kind: journal.Observed, Host: "web-7", Before: 1_000_000, Newest: true},
+	} {
+		page(name, func() error { _, err := s.Entries(b.Context(), f); return err })
+	}
+	page("activity-since", func() error { _, err := s.Since(b.Context(), clock); return err })
+	for i := range Queries {
+		q := &Queries[i]
+		page("audit-"+q.Name, func() error {
+			if len(q.Kinds) > 0 {
+				_, err := s.AuditEntries(b.Context(), q, AuditFilter{})
+				return err
+			}
+			_, err := s.AuditActions(b.Context(), q, AuditFilter{SessionID: session})
+			return err
+		})
+	}
+	page("audit", func() error {
+		for i := range Queries {
+			if _, err := s.Hits(b.Context(), &Queries[i], 1001); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	page("sessions", func() error { _, err := s.Sessions(b.Context(), SessionFilter{Open: true}); return err })
+	unresolved := newAction("web-7")
+	put(b, s, unresolved, journal.Requested)
 	b.Run("resolve", func(b *testing.B) {
 		for b.Loop() {
 			if _, err := s.Action(b.Context(), string(unresolved.ID[11:])); err != nil {

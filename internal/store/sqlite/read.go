@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"sort"
+	"strings"
 	"time"
 
 	"github.com/longstop/longstop"
@@ -28,9 +31,14 @@ type Filter struct {
 
 // EntryFilter chooses entries. Empty fields choose all.
 type EntryFilter struct {
-	Action longstop.ActionID
-	From   int64 // the first index wanted; the next page's is one more than this page's last
-	Limit  int   // 0: 100
+	Action  longstop.ActionID
+	Session longstop.SessionID
+	Host    string
+	Kind    journal.Kind
+	From    int64 // the first index wanted; the next page's is one more than this page's last
+	Before  int64 // the first index not wanted; 0: none
+	Newest  bool  // of these the newest, oldest first still
+	Limit   int   // 0: 100
 }
 
 // Host is an enrolled host and what the gateway learnt about reaching it. Unresolved is counted
@@ -250,12 +258,49 @@ func (s *Store) Counts(ctx context.Context) (hosts, unresolved int, err error) {
 
 // Entries returns a page of the log, oldest first.
 func (s *Store) Entries(ctx context.Context, f EntryFilter) ([]journal.Entry, error) {
-	query, args := `SELECT bytes FROM entries WHERE idx >= ?`, []any{f.From}
-	if f.Action != "" {
-		query, args = query+` AND action_id = ?`, append(args, string(f.Action))
+	query, args := f.query()
+	list, err := s.entries(ctx, query, args)
+	if f.Newest {
+		slices.Reverse(list)
 	}
+	return list, err
+}
+
+// query looks along the index of the rarest field that is asked for; along the log itself where that is
+// none, or a kind that is common in it.
+func (f EntryFilter) query() (string, []any) {
+	before := f.Before
+	if before <= 0 {
+		before = math.MaxInt64
+	}
+	index, where := ``, ` WHERE idx >= ?1 AND idx < ?2`
+	args := []any{f.From, before, limit(f.Limit)}
+	for _, field := range []struct{ column, value, index, also string }{
+		{`action_id`, string(f.Action), `entries_action`, ``},
+		{`kind`, string(f.Kind), `entries_kind`, ` AND kind NOT IN (` + commonKinds + `)`},
+		{`session_id`, string(f.Session), `entries_session`, ``},
+		{`host`, f.Host, `entries_host`, ``},
+	} {
+		if field.value == "" {
+			continue
+		}
+		args = append(args, field.value)
+		where += fmt.Sprintf(` AND %s = ?%d`, field.column, len(args))
+		if common := strings.Contains(commonKinds, "'"+field.value+"'"); index == `` && !(field.column == `kind` && common) {
+			index, where = ` INDEXED BY `+field.index, where+field.also
+		}
+	}
+	order := ` ORDER BY idx LIMIT ?3`
+	if f.Newest {
+		order = ` ORDER BY idx DESC LIMIT ?3`
+	}
+	return `SELECT bytes FROM entries` + index + where + order, args
+}
+
+// entries reads the entries that a query chooses.
+func (s *Store) entries(ctx context.Context, query string, args []any) ([]journal.Entry, error) {
 	var entries []journal.Entry
-	err := s.each(ctx, query+` ORDER BY idx LIMIT ?`, append(args, limit(f.Limit)), func(r row) error {
+	err := s.each(ctx, query, args, func(r row) error {
 		var data sql.RawBytes
 		if err := r.Scan(&data); err != nil {
 			return err
@@ -267,6 +312,27 @@ func (s *Store) Entries(ctx context.Context, f EntryFilter) ([]journal.Entry, er
 		return err
 	})
 	return entries, err
+}
+
+// Since returns the index of the first entry that was made at a time or after it, by the clock that the
+// gateway had: where that was set back meanwhile, of one near it.
+func (s *Store) Since(ctx context.Context, at time.Time) (int64, error) {
+	size, err := logSize(ctx, s.reads)
+	if err != nil {
+		return 0, err
+	}
+	n := sort.Search(int(size), func(i int) bool {
+		var data []byte
+		if err == nil {
+			err = s.reads.QueryRowContext(ctx, `SELECT bytes FROM entries WHERE idx = ?`, i).Scan(&data)
+		}
+		e, bad := journal.Decode(data)
+		if err == nil {
+			err = bad
+		}
+		return err != nil || !e.At.Before(at)
+	})
+	return int64(n), err
 }
 
 // Raw returns the raw bytes kept for an action, oldest first.

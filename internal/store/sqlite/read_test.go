@@ -81,6 +81,11 @@ func TestPages(t *testing.T) {
 
 func planOf(t *testing.T, s *Store, f Filter) string {
 	query, args := f.query(1000)
+	return s.plan(t, query, args)
+}
+
+// plan is how SQLite goes about a query.
+func (s *Store) plan(t *testing.T, query string, args []any) string {
 	var plan strings.Builder
 	err := s.each(t.Context(), "EXPLAIN QUERY PLAN "+query, args, func(r row) error {
 		var id, parent, unused int

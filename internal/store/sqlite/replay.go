@@ -33,13 +33,13 @@ func (d *Difference) Error() string {
 }
 
 // actionColumns are all of an action's but seq, which rises in the order in which they were made.
-var actionColumns = []string{"id", "tail", "key", "session_id", "host", "created_at", "run_id", "revision", "unresolved", "outcome", "entry", "requester", "json"}
+var actionColumns = []string{"id", "tail", "key", "session_id", "host", "created_at", "run_id", "revision", "unresolved", "outcome", "entry", "requester", "traits", "json"}
 
 // actionRow is an action as its row holds it, in the order of actionColumns.
 func actionRow(a *longstop.Action, entry int64, data []byte) []any {
 	return []any{string(a.ID), backwards(string(a.ID)), a.IdempotencyKey, string(a.SessionID), a.Host,
 		a.CreatedAt.UnixMicro(), optional(string(a.RunID)), a.Revision, a.Unresolved(), openOutcome(a), entry,
-		requester(a.RequestedBy), string(data)}
+		requester(a.RequestedBy), traitsOf(a), string(data)}
 }
 
 // replayedAction is an action as the log gives it.
@@ -207,10 +207,10 @@ func (r *replayedAction) compare(ctx context.Context, db querier, before *int64)
 	}
 	var id, tail, key, session, host, outcome, by, data string
 	var run sql.NullString
-	var seq, created, revision, entry int64
+	var seq, created, revision, entry, traits int64
 	var unresolved bool
-	const query = `SELECT seq, id, tail, key, session_id, host, created_at, run_id, revision, unresolved, outcome, entry, requester, json FROM actions WHERE id = ?`
-	err := db.QueryRowContext(ctx, query, string(r.id)).Scan(&seq, &id, &tail, &key, &session, &host, &created, &run, &revision, &unresolved, &outcome, &entry, &by, &data)
+	const query = `SELECT seq, id, tail, key, session_id, host, created_at, run_id, revision, unresolved, outcome, entry, requester, traits, json FROM actions WHERE id = ?`
+	err := db.QueryRowContext(ctx, query, string(r.id)).Scan(&seq, &id, &tail, &key, &session, &host, &created, &run, &revision, &unresolved, &outcome, &entry, &by, &traits, &data)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return differs("", "it is not there")
@@ -223,7 +223,7 @@ func (r *replayedAction) compare(ctx context.Context, db querier, before *int64)
 	if err := r.compareJSON([]byte(data), differs); err != nil {
 		return err
 	}
-	is := []any{id, tail, key, session, host, created, run, revision, unresolved, outcome, entry, by}
+	is := []any{id, tail, key, session, host, created, run, revision, unresolved, outcome, entry, by, traits}
 	for i, want := range r.row()[:len(is)] {
 		if is[i] != want {
 			return differs(actionColumns[i], "it is %v, and the journal says %v", is[i], want)

@@ -142,10 +142,13 @@ func (s *Store) view(ctx context.Context, of longstop.Session) (longstop.Session
 		var outcome string
 		var n int
 		err := r.Scan(&outcome, &n)
-		if outcome == "unresolved" {
+		switch outcome {
+		case "unresolved":
 			v.Unresolved = n
-		} else {
-			v.Outcomes[longstop.Outcome(outcome)] = n
+		case settledUnknown:
+			v.Outcomes[longstop.OutcomeUnknown] += n
+		default:
+			v.Outcomes[longstop.Outcome(outcome)] += n
 		}
 		return err
 	})

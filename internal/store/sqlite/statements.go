@@ -52,12 +52,12 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.addRaw: `INSERT INTO raws (entry, place, action_id, kind, at, size, salt, bytes)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		&s.insertAction: `INSERT INTO actions (` + strings.Join(actionColumns, ", ") + `)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		// Most updates leave run and unresolved as they were; not to name them spares the pages of
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		// Most updates leave run, unresolved and traits as they were; not to name them spares the pages of
 		// their indexes, which SQLite writes even for the same value.
 		&s.updateAction: `UPDATE actions SET revision = ?1, outcome = ?2, entry = ?3, json = ?4
-			WHERE id = ?5 AND revision = ?1 - 1 AND run_id IS ?6 AND unresolved = ?7`,
-		&s.updateActionIndexed: `UPDATE actions SET revision = ?1, outcome = ?2, entry = ?3, json = ?4, run_id = ?6, unresolved = ?7
+			WHERE id = ?5 AND revision = ?1 - 1 AND run_id IS ?6 AND unresolved = ?7 AND traits = ?8`,
+		&s.updateActionIndexed: `UPDATE actions SET revision = ?1, outcome = ?2, entry = ?3, json = ?4, run_id = ?6, unresolved = ?7, traits = ?8
 			WHERE id = ?5 AND revision = ?1 - 1`,
 		&s.putSecret: `INSERT INTO secrets (run_id, action_id, secret) VALUES (?, ?, ?)
 			ON CONFLICT (run_id) DO UPDATE SET secret = excluded.secret`,

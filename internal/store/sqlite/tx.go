@@ -133,7 +133,7 @@ func (tx *Tx) putAction(a *longstop.Action, why journal.Entry, raws []Raw) error
 	}
 	for _, update := range []*sql.Stmt{s.stmt.updateAction, s.stmt.updateActionIndexed} {
 		result, err := update.ExecContext(context.Background(), a.Revision, openOutcome(a), entry, string(data), string(a.ID),
-			optional(string(a.RunID)), a.Unresolved())
+			optional(string(a.RunID)), a.Unresolved(), traitsOf(a))
 		if err != nil {
 			return err
 		}
@@ -147,10 +147,12 @@ func (tx *Tx) putAction(a *longstop.Action, why journal.Entry, raws []Raw) error
 // openOutcome is the outcome as lists go by it: an unknown that is nobody's concern any more is "settled".
 func openOutcome(a *longstop.Action) string {
 	if a.Outcome == longstop.OutcomeUnknown && !a.Unresolved() && !a.NeedsPeople() {
-		return "settled"
+		return settledUnknown
 	}
 	return string(a.Outcome)
 }
+
+const settledUnknown = "settled"
 
 // explainTaken tells apart which unique value an insert found taken.
 func (tx *Tx) explainTaken(err error, a *longstop.Action) error {
