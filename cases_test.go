@@ -143,7 +143,12 @@ var kinds = []struct {
 		{"C143", "another time than was asked for", ""},
 	}},
 	{"K15: status and retention", []reported{
+		{"C145", "the job is green and the work failed", ""},
+		{"C146", "running, for ever: the record has no owner any more", ""},
+		{"C148", "a cancel and the natural end cross", ""},
 		{"C149", "old records: expiry, removal by hand, a full disk", ""},
+		{"C151", "success, and the real work was in the background", ""},
+		{"C152", "the worker is lost, and the run is shown as passed or failed", ""},
 	}},
 }
 

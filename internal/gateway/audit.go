@@ -130,7 +130,7 @@ func (g *Gateway) auditEntries(ctx context.Context, q *sqlite.Query, f sqlite.Au
 	}
 	entries, err := g.store.AuditEntries(ctx, q, f)
 	for _, e := range entries {
-		page.Entries = append(page.Entries, shownEntry(e))
+		page.Entries = append(page.Entries, g.shownEntry(e))
 	}
 	if len(entries) == f.Limit && err == nil {
 		page.Next = strconv.FormatInt(entries[len(entries)-1].Index, 10)

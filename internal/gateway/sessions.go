@@ -9,6 +9,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/redact"
 	"github.com/longstop/longstop/internal/store/sqlite"
 )
 
@@ -247,6 +248,7 @@ func (g *Gateway) Session(ctx context.Context, id string, by longstop.Requester)
 		return longstop.SessionView{}, &longstop.Error{Code: longstop.CodeNotAllowed,
 			Message: fmt.Sprintf("the session %s is not yours: it belongs to %s", s.ID, words(s.StartedBy)), Hint: "longstop sessions"}
 	}
+	s, _ = redact.Value(g.cfg.Redact, s)
 	return s, err
 }
 
@@ -264,7 +266,9 @@ func (g *Gateway) Sessions(ctx context.Context, f SessionFilter, by longstop.Req
 	if by.Kind == longstop.RequesterAgent {
 		of.Kind, of.Name = by.Kind, by.Name
 	}
-	return g.store.Sessions(ctx, of)
+	list, err := g.store.Sessions(ctx, of)
+	list, _ = redact.Value(g.cfg.Redact, list) // what was kept before it was configured as secret
+	return list, err
 }
 
 // endIdle ends sessions in which nothing has happened for as long as configured, for as long as the

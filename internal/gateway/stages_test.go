@@ -43,7 +43,7 @@ func TestStagesAreLookedThrough(t *testing.T) {
 func TestC130StagesDiffer(t *testing.T) {
 	t.Parallel()
 	old := &longstop.Action{Host: "h"}
-	now := &asked{request: longstop.Request{Preflight: "a", Verify: "b", CheckS: 1, Exclusive: "c", ExclusiveWaitS: 2}}
+	now := &asked{kept: longstop.Request{Preflight: "a", Verify: "b", CheckS: 1, Exclusive: "c", ExclusiveWaitS: 2}}
 	if got, want := differences(old, nil, "h", now), []string{"preflight", "verify", "check_s", "exclusive", "exclusive_wait"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
