@@ -160,8 +160,8 @@ func (g *Gateway) refusedHost(to sshlink.Target, cause error) error {
 // enrolled keeps the host and takes it up. One that has unresolved actions keeps its identity:
 // they can be asked about nowhere else. What was known of the server's limits is learnt anew.
 func (g *Gateway) enrolled(ctx context.Context, row longstop.Host, link sshlink.Link, limit *sshlink.Limit) (*host, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.enrolling.Lock()
+	defer g.enrolling.Unlock()
 	kept := sqlite.Host{Host: row}
 	err := g.store.Update(ctx, func(tx *sqlite.Tx) error {
 		if old, err := tx.Host(row.Name); err == nil {
@@ -180,6 +180,8 @@ func (g *Gateway) enrolled(ctx context.Context, row longstop.Host, link sshlink.
 	if err != nil {
 		return nil, err
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.ctx.Err() != nil {
 		return nil, errClosing
 	}
@@ -322,8 +324,8 @@ func (g *Gateway) RemoveHost(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.enrolling.Lock()
+	defer g.enrolling.Unlock()
 	err = g.store.Update(ctx, func(tx *sqlite.Tx) error {
 		row, err := tx.Host(name)
 		if err != nil {
@@ -342,7 +344,9 @@ func (g *Gateway) RemoveHost(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	g.mu.Lock()
 	delete(g.hosts, name)
+	g.mu.Unlock()
 	g.goes(h.hangUp)
 	return nil
 }

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/gateway"
@@ -157,6 +159,35 @@ func TestRemoveHost(t *testing.T) {
 	if got, err := b.Action(t.Context(), string(a.ID)); err != nil || got.Outcome != longstop.OutcomeCancelled {
 		t.Errorf("its actions stay: %v\n%s", err, pretty(got))
 	}
+}
+
+// TestRemoveHostHoldsNobodyUp: while a removal waits for its turn to write, whoever has the turn can look a host up.
+func TestRemoveHostHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	a := b.run(script("sleep 60"))
+	removed := make(chan error, 1)
+	b.must(b.store.Update(t.Context(), func(*sqlite.Tx) error {
+		go func() { removed <- b.RemoveHost(t.Context(), "loop") }()
+		looked := make(chan struct{})
+		go func() {
+			defer close(looked)
+			for range 1000 {
+				runtime.Gosched()
+				b.Action(t.Context(), string(a.ID))
+			}
+		}()
+		select {
+		case <-looked:
+		case <-time.After(30 * time.Second):
+			t.Error("nobody can look at an action")
+		}
+		return nil
+	}))
+	if err := <-removed; longstop.CodeOf(err) != longstop.CodeUsage {
+		t.Errorf("%v", err)
+	}
+	b.cancel(a.ID, nil)
 }
 
 // TestHostRemovedDuringLaunch: no action is made for a host that was removed just before: nobody would

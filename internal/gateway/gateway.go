@@ -80,7 +80,9 @@ type Gateway struct {
 	policyTurn sync.Mutex
 	directs    sync.Map // longstop.ActionID to *direct: those whose channel is open
 
-	mu    sync.Mutex
+	enrolling sync.Mutex // held while a host is enrolled or removed
+
+	mu    sync.Mutex // guards hosts; never held during an update of the store: changes look hosts up
 	hosts map[string]*host
 
 	sessions sessions
