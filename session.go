@@ -27,8 +27,8 @@ const (
 	SessionIdle  SessionEnd = "idle"  // nothing happened in it for long enough, and nothing was unresolved
 )
 
-// SessionCancel is which unresolved runs the end of a session cancels. What was not sent yet goes with
-// leased ones: nothing is started in an ended session.
+// SessionCancel is which unresolved runs the end of a session cancels, beside what was not sent yet: nothing
+// is started in an ended session.
 type SessionCancel string
 
 const (

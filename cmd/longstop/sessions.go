@@ -72,7 +72,7 @@ func (a *app) sessionEnd() *cobra.Command {
 		Use:   "end ID",
 		Short: "End a session: its leased runs are cancelled, detached ones go on",
 		Long: `End a session: nothing is started in it any more. Its leased runs are cancelled, and what was not sent yet;
-detached runs go on. --keep lets all of them go on, --all cancels detached ones too. It does not wait for the proof
+detached runs go on. --keep lets all that was sent go on, --all cancels detached ones too. It does not wait for the proof
 that nothing is left: longstop wait and longstop sessions ID show it.`,
 		Args: exactly("ID"),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -224,26 +224,35 @@ type grant struct {
 }
 
 // granted finds an action's grant in the journal; nil where there is none.
-func (g *Gateway) granted(ctx context.Context, id longstop.ActionID) (*grant, error) {
-	entries, err := g.store.Entries(ctx, sqlite.EntryFilter{Action: id, Limit: 1000})
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range slices.Backward(entries) {
-		if e.Kind != journal.ApprovalGranted {
-			continue
-		}
-		var says struct {
-			Proof Evidence `json:"proof"`
-		}
-		if err := json.Unmarshal(e.Body, &says); err != nil {
-			return nil, fmt.Errorf("read entry %d: %w", e.Index, err)
-		}
-		by, err := g.signer(ctx, says.Proof.Approver)
+func (g *Gateway) granted(ctx context.Context, id longstop.ActionID) (found *grant, err error) {
+	const page = 1000 // refusals, which anybody may cause, are entries too
+	for of := (sqlite.EntryFilter{Action: id, Limit: page}); ; {
+		entries, err := g.store.Entries(ctx, of)
 		if err != nil {
 			return nil, err
 		}
-		return &grant{says.Proof, by, e.Index}, nil
+		for _, e := range entries {
+			if e.Kind != journal.ApprovalGranted {
+				continue
+			}
+			var says struct {
+				Proof Evidence `json:"proof"`
+			}
+			if err := json.Unmarshal(e.Body, &says); err != nil {
+				return nil, fmt.Errorf("read entry %d: %w", e.Index, err)
+			}
+			found = &grant{Evidence: says.Proof, entry: e.Index}
+		}
+		if len(entries) < page {
+			break
+		}
+		of.From = entries[page-1].Index + 1
 	}
-	return nil, nil
+	if found != nil {
+		found.by, err = g.signer(ctx, found.Approver)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
 }

@@ -14,8 +14,10 @@ import (
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/approver"
 	"github.com/longstop/longstop/internal/gateway"
+	"github.com/longstop/longstop/internal/journal"
 	"github.com/longstop/longstop/internal/policy"
 	"github.com/longstop/longstop/internal/sshlink/sshtest"
+	"github.com/longstop/longstop/internal/store/sqlite"
 )
 
 const (
@@ -274,6 +276,47 @@ func TestC140ResentWhilePending(t *testing.T) {
 }
 
 // Who waits is told that it was denied, by whom and why.
+// What waits for approval in a session that ends is never sent, whatever else goes on.
+func TestApprovalInASessionThatEnds(t *testing.T) {
+	t.Parallel()
+	b := newApprovals(t)
+	for _, cancels := range []longstop.SessionCancel{longstop.CancelsLeased, longstop.CancelsNobody} {
+		s := b.session("a change", operator)
+		path, text := b.marker()
+		req := in(s.ID, script(text))
+		req.Request.Lifetime = longstop.Detached
+		a := b.ask(req)
+		proof := b.sign("anna", about(longstop.ChallengeApprove, a.ID))
+		_, err := b.EndSession(t.Context(), string(s.ID), cancels, operator)
+		b.must(err)
+		_, err = b.Approve(t.Context(), string(a.ID), operator, proof)
+		b.refused(a.ID, err, longstop.CodeNotPending, "is over: cancelled before it was sent")
+		if a = b.wait(a.ID); a.Outcome != longstop.OutcomeNotStarted || lines(path) != 0 {
+			t.Errorf("%s: %s", cancels, pretty(a))
+		}
+	}
+}
+
+// However many refusals an action's journal has, the yes is found after them.
+func TestApprovalAfterManyRefusals(t *testing.T) {
+	t.Parallel()
+	b := newApprovals(t)
+	path, text := b.marker()
+	a := b.ask(script(text))
+	b.must(b.store.Update(t.Context(), func(tx *sqlite.Tx) error {
+		for range 1000 {
+			if _, err := tx.Append(journal.Entry{Kind: journal.ProofRefused, ActionID: a.ID, By: "somebody"}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	b.approve(a.ID)
+	if a = b.wait(a.ID); a.Outcome != longstop.OutcomeSucceeded || lines(path) != 1 {
+		t.Errorf("%s", pretty(a))
+	}
+}
+
 func TestApprovalDenied(t *testing.T) {
 	t.Parallel()
 	b := newApprovals(t)

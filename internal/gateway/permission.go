@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/approver"
@@ -44,7 +45,12 @@ func (l *launching) permitted() bool {
 			dropStdin(l.want.stdin)
 			return false
 		}
-		l.g.change(l.h.ctx, l.id, func(d *draft) error { return expire(d, l.g.by) })
+		if _, err := l.g.change(l.h.ctx, l.id, func(d *draft) error { return expire(d, l.g.by) }); err != nil {
+			select { // it is pending still, and looked at again
+			case <-time.After(time.Second):
+			case <-l.h.ctx.Done():
+			}
+		}
 	}
 }
 

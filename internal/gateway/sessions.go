@@ -160,7 +160,8 @@ func (g *Gateway) EndSession(ctx context.Context, id string, cancels longstop.Se
 		cancels = longstop.CancelsLeased
 	case longstop.CancelsLeased, longstop.CancelsAll, longstop.CancelsNobody:
 	default:
-		return longstop.SessionEnded{}, &longstop.Error{Code: longstop.CodeUsage, Message: fmt.Sprintf("the end of a session cancels leased, all or none, not %q", cancels)}
+		return longstop.SessionEnded{}, &longstop.Error{Code: longstop.CodeUsage, Message: fmt.Sprintf("the end of a session cancels leased, all or none, not %q", cancels),
+			Hint: "longstop session end --help"}
 	}
 	end := ending{by: words(by), because: longstop.SessionAsked, cancels: cancels}
 	if err := g.endSession(ctx, view.ID, &end); err != nil {
@@ -186,15 +187,15 @@ type ending struct {
 	unresolved []longstop.Action
 }
 
-// takes reports whether the end cancels an action. Nothing that was not sent is, afterwards.
+// takes reports whether the end cancels an action. What was not sent never is, afterwards, whatever goes on.
 func (e *ending) takes(a *longstop.Action) bool {
-	switch e.cancels {
-	case longstop.CancelsAll:
+	switch {
+	case a.Launch.State == longstop.LaunchNotAttempted:
 		return true
-	case longstop.CancelsLeased:
-		return a.Request.Lifetime == longstop.Leased || a.Launch.State == longstop.LaunchNotAttempted
+	case e.cancels == longstop.CancelsLeased:
+		return a.Request.Lifetime == longstop.Leased
 	}
-	return false
+	return e.cancels == longstop.CancelsAll
 }
 
 // endSession notes the end and every cancel in one transaction, so that no crash leaves a run with a session
