@@ -81,14 +81,7 @@ func (l *launching) runDirect() {
 	d := &direct{g: l.g, h: l.h, id: l.id, link: link, session: session, stdin: l.want.stdin, streams: streams}
 	d.ended, d.end = context.WithCancelCause(l.h.ctx)
 	l.g.directs.Store(l.id, d)
-	a, err := l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
-		if err := acceptLaunch(d); err != nil {
-			return err
-		}
-		return stepSSH(d, longstop.SSHOpen, func(d *draft) {
-			d.note(journal.ChannelOpened, l.g.by, map[string]any{"channel": id, "launch": d.Launch.State, "ssh_command": d.SSHCommand.State})
-		})
-	})
+	a, err := l.g.change(context.WithoutCancel(l.ctx), l.id, l.g.directOpened)
 	if err == nil && cancelPending(&a) {
 		d.end(errDirectCancelled)
 	}
@@ -165,18 +158,25 @@ func (l *launching) notOpened(cause error) {
 		if err := setUnknown(d, longstop.CodeOf(cause), cause.Error()); err != nil {
 			return err
 		}
+		if err := endDirectCancel(d, cause); err != nil {
+			return err
+		}
 		return stepSSH(d, longstop.SSHLost, func(d *draft) {
 			d.note(journal.LaunchUnanswered, l.g.by, map[string]any{"code": d.Launch.Because, "message": d.Launch.Message, "ssh_command": d.SSHCommand.State})
 		})
 	})
 }
 
-func acceptLaunch(d *draft) error {
+// directOpened notes that the server has taken a direct action's command.
+func (g *Gateway) directOpened(d *draft) error {
 	state, err := lifecycle.Launches.Step(d.Launch.State, longstop.LaunchAccepted)
-	if err == nil {
-		d.Launch = longstop.Launch{State: state, At: d.at}
+	if err != nil {
+		return err
 	}
-	return err
+	d.Launch = longstop.Launch{State: state, At: d.at}
+	return stepSSH(d, longstop.SSHOpen, func(d *draft) {
+		d.note(journal.ChannelOpened, g.by, map[string]any{"channel": d.SSHCommand.Channel, "launch": d.Launch.State, "ssh_command": d.SSHCommand.State})
+	})
 }
 
 // stepSSH moves the SSH fact on, and notes it.
@@ -194,6 +194,7 @@ func stepSSH(d *draft, to longstop.SSHState, note func(*draft)) error {
 // cancel, a deadline, the gateway's own end.
 func (d *direct) attend() {
 	defer d.g.directs.Delete(d.id)
+	defer d.end(nil) // the host's context does not keep what is over
 	defer func() { d.g.goes(func() { d.link.Close() }) }()
 	if s := d.deadline(); s > 0 {
 		timer := time.AfterFunc(s, func() { d.end(errDirectDeadline) })
@@ -242,7 +243,8 @@ func (d *direct) feed() {
 	in.Close()
 }
 
-// over notes the channel's end, and of a channel that was closed here why.
+// over notes the channel's end, and of a channel that was closed here why. Nobody will ever know it again, so
+// what cannot be written now is written once it can; the next gateway says what one that stops has not.
 func (d *direct) over(exit sshlink.Exit, closedHere error) {
 	switch closedHere {
 	case nil:
@@ -251,20 +253,38 @@ func (d *direct) over(exit sshlink.Exit, closedHere error) {
 	default:
 		exit = sshlink.Exit{State: longstop.SSHNoStatus}
 	}
-	d.g.change(context.WithoutCancel(d.h.ctx), d.id, func(dr *draft) error {
-		d.measure(&dr.Action)
-		say := map[string]any{"channel": dr.SSHCommand.Channel}
-		if closedHere != nil {
-			say["closed_here"] = closedHere.Error()
+	for {
+		_, err := d.g.change(context.WithoutCancel(d.h.ctx), d.id, func(dr *draft) error { return d.noteEnd(dr, exit, closedHere) })
+		if err == nil {
+			return
 		}
-		if err := endDirectCancel(dr, closedHere); err != nil {
+		select {
+		case <-time.After(time.Second):
+		case <-d.h.ctx.Done():
+			return
+		}
+	}
+}
+
+// noteEnd does what over says, inside a change.
+func (d *direct) noteEnd(dr *draft, exit sshlink.Exit, closedHere error) error {
+	if dr.SSHCommand.State == longstop.SSHNotOpened { // that it opened could not be written
+		if err := d.g.directOpened(dr); err != nil {
 			return err
 		}
-		return stepSSH(dr, exit.State, func(dr *draft) {
-			setExit(&dr.SSHCommand, exit)
-			say["ssh_command"], say["status"], say["signal"] = exit.State, dr.SSHCommand.Status, exit.Signal
-			dr.note(journal.ChannelClosed, d.g.by, say)
-		})
+	}
+	d.measure(&dr.Action)
+	say := map[string]any{"channel": dr.SSHCommand.Channel}
+	if closedHere != nil {
+		say["closed_here"] = closedHere.Error()
+	}
+	if err := endDirectCancel(dr, closedHere); err != nil {
+		return err
+	}
+	return stepSSH(dr, exit.State, func(dr *draft) {
+		setExit(&dr.SSHCommand, exit)
+		say["ssh_command"], say["status"], say["signal"] = exit.State, dr.SSHCommand.Status, exit.Signal
+		dr.note(journal.ChannelClosed, d.g.by, say)
 	})
 }
 
