@@ -28,7 +28,7 @@ func (g *Gateway) Inquire(ctx context.Context, id string, req longstop.InquireRe
 	}
 	switch {
 	case req.Script == "" && script != "" && earlier.Request.Redacted:
-		return longstop.Action{}, notWhole(&earlier)
+		return longstop.Action{}, redactedRequest(&earlier)
 	case script == "":
 		return longstop.Action{}, &longstop.Error{Code: longstop.CodeUsage, ActionID: earlier.ID,
 			Message: fmt.Sprintf("%s has no %s of its own", earlier.ID, req.Kind), Hint: "--with-script gives one"}

@@ -85,9 +85,6 @@ func (n *nextAttempt) request(req longstop.RetryRequest) (longstop.RunRequest, e
 	if req.Reason != "" {
 		run.Request.Reason = req.Reason
 	}
-	if n.earlier.Request.Redacted {
-		return run, notWhole(&n.earlier)
-	}
 	var missing []string
 	for _, name := range n.earlier.Request.Env {
 		if _, given := req.EnvValues[name]; !given {
@@ -118,12 +115,6 @@ func redactedRequest(a *longstop.Action) error {
 	return &longstop.Error{Code: longstop.CodeUsage, ActionID: a.ID,
 		Message: fmt.Sprintf("what longstopd.json says is secret was taken out of the request of %s: it cannot be asked again from what was kept", a.ID),
 		Hint:    "longstop run, with all of the command"}
-}
-
-// notWhole says that a request is not kept as it was, so that nobody runs what is left of it.
-func notWhole(a *longstop.Action) error {
-	return &longstop.Error{Code: longstop.CodeUsage, ActionID: a.ID,
-		Message: "of what " + string(a.ID) + " asked, what is configured as secret was not kept: it cannot be asked again as it was", Hint: "longstop run asks it anew"}
 }
 
 // compare says what is asked otherwise than by the earlier action: the digests tell whether anything is.

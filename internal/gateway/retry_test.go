@@ -204,7 +204,7 @@ func TestPointRetryOfWhatIsNotKept(t *testing.T) {
 	if !a.Request.Redacted {
 		t.Fatalf("%s", pretty(a.Request))
 	}
-	if _, err := b.retry(a.ID, longstop.RetryRequest{}); longstop.CodeOf(err) != longstop.CodeUsage || !strings.Contains(err.Error(), "was not kept") {
+	if _, err := b.retry(a.ID, longstop.RetryRequest{}); longstop.CodeOf(err) != longstop.CodeUsage || !strings.Contains(err.Error(), "cannot be asked again") {
 		t.Errorf("a retry: %v", err)
 	}
 	if _, err := b.inquire(a.ID, longstop.InquiryPreflight, ""); longstop.CodeOf(err) != longstop.CodeUsage {
