@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -95,6 +96,7 @@ func (s *scripts) inside(name string, args []word, redirects []*syntax.Redirect)
 
 // unwrap reads the options of a wrapper.
 func (s *scripts) unwrap(w wrapper, args []word, redirects []*syntax.Redirect) (command []word, goesOn bool) {
+	given := args
 	args, read := s.options(w, args)
 	switch read {
 	case unreadable:
@@ -135,16 +137,22 @@ func (s *scripts) unwrap(w wrapper, args []word, redirects []*syntax.Redirect) (
 	case len(args) == 0 && w.shellAlone:
 		s.fromInput(redirects)
 	case w.appends && len(args) > 0:
-		args = append(replaced(args), word{})
+		mark := "{}"
+		for i, g := range given[:len(given)-len(args)] { // xargs -I MARK
+			if _, own, ok := strings.Cut(g.text, "I"); ok && g.text[0] == '-' && g.text[1] != '-' {
+				mark = cmp.Or(own, given[i+1].text)
+			}
+		}
+		args = append(replaced(replaced(args, "{}"), mark), word{})
 	}
 	return args, len(args) > 0
 }
 
-// replaced are words in which another program puts something for {}.
-func replaced(args []word) []word {
+// replaced are words in which another program puts something for a mark.
+func replaced(args []word, mark string) []word {
 	args = slices.Clone(args)
 	for i := range args {
-		if before, _, ok := strings.Cut(args[i].text, "{}"); ok {
+		if before, _, ok := strings.Cut(args[i].text, mark); ok {
 			args[i].text, args[i].known = before, false
 		}
 	}
@@ -208,6 +216,9 @@ func (s *scripts) long(w wrapper, args []word) (took int, read reading) {
 		if given {
 			words = append([]word{{text: value, known: true, single: true}}, words...)
 		}
+		if w.script == "S" {
+			words = append(knownWords([]string{"env"}), words...) // its own options may stand there too
+		}
 		s.joined(words)
 		return 0, aScript
 	case set(w.longWith)[name] && !given:
@@ -228,6 +239,9 @@ func (s *scripts) letters(w wrapper, args []word) (took int, read reading) {
 			words := args[1:]
 			if rest != "" {
 				words = append([]word{{text: rest, known: true, single: true}}, words...)
+			}
+			if w.script == "S" {
+				words = append(knownWords([]string{"env"}), words...) // its own options may stand there too
 			}
 			s.joined(words)
 			return 0, aScript
@@ -254,6 +268,10 @@ func (s *scripts) joined(words []word) {
 			return
 		}
 		texts[i] = w.text
+	}
+	if texts[0] == "env" && strings.ContainsAny(strings.Join(texts, " "), "\\$#") {
+		s.unknown(s.textOf(words)) // env -S reads these in its own way
+		return
 	}
 	s.nested(strings.Join(texts, " "))
 }
@@ -355,7 +373,7 @@ func (s *scripts) findCommands(args []word) {
 				end++
 			}
 			if words := args[i+1 : end]; len(words) > 0 {
-				s.command(replaced(words), nil)
+				s.command(replaced(words, "{}"), nil)
 			}
 			i = end
 		}

@@ -82,8 +82,16 @@ func Read(r *longstop.Request) *Reading {
 		s.queue = s.queue[1:]
 		s.script(next.text, next.at)
 	}
+	for _, name := range r.Env {
+		if strings.HasPrefix(name, "BASH_FUNC_") || meaning[name] {
+			s.dynamic("its environment sets " + name + ", which changes what is run")
+		}
+	}
 	return s.done()
 }
+
+// meaning are variables by which shells and the loader run something else than what is written.
+var meaning = set("BASH_ENV ENV PS4 SHELLOPTS BASHOPTS PROMPT_COMMAND PATH LD_PRELOAD LD_AUDIT LD_LIBRARY_PATH")
 
 func arguments(r *longstop.Request) []string {
 	argv := r.Argv
@@ -153,10 +161,16 @@ func (s *scripts) script(text string, at site) {
 		s.dynamic("the script is too long to be read")
 		return
 	}
+	if behind := behindComment(text); behind != "" {
+		at := at
+		at.inside = true
+		s.later(behind, at)
+	}
 	var failed error
 	read := false
 	for _, shell := range []syntax.LangVariant{syntax.LangBash, syntax.LangPOSIX} {
-		stmts, err := parse(text, shell)
+		// The parser takes a backslash before CR LF for the end of a line that goes on. To shells it is none.
+		stmts, err := parse(strings.ReplaceAll(text, "\\\r\n", "_\r\n"), shell)
 		s.waits = lastWait(stmts)
 		s.walk(stmts)
 		s.at = at
@@ -174,6 +188,23 @@ func (s *scripts) script(text string, at site) {
 		s.find(longstop.FindingUnread, "", fmt.Sprintf("this could not be read as a shell script (%v): what it leaves behind is not known before it runs", failed))
 		s.dynamic("it could not be read as a shell script" + s.place())
 		s.at = at
+	}
+}
+
+// behindComment is what follows the first line that may be a comment and ends with a backslash: to the parser
+// the line goes on, and to shells another begins.
+func behindComment(text string) string {
+	for rest := text; ; {
+		line, after, more := strings.Cut(rest, "\n")
+		if !more {
+			return ""
+		}
+		for i := range len(line) {
+			if line[i] == '#' && strings.HasSuffix(line, "\\") && (i == 0 || strings.IndexByte(" \t\r\f\v;&|()<>`", line[i-1]) >= 0) {
+				return after
+			}
+		}
+		rest = after
 	}
 }
 
@@ -212,6 +243,10 @@ func (s *scripts) walk(stmts []*syntax.Stmt) {
 			case *syntax.Stmt:
 				s.statement(n)
 			case *syntax.CoprocClause:
+				// A name before no compound command is a command to bash.
+				if call, simple := n.Stmt.Cmd.(*syntax.CallExpr); n.Stmt.Cmd == nil || simple && (n.Name != nil || len(call.Args) > 0 && isAssignment(readWord(call.Args[0]).text)) {
+					s.on(n).unknown(s.source(n))
+				}
 				s.on(n).background(n, n)
 			case *syntax.ProcSubst:
 				s.on(n).find(longstop.FindingBackground, s.source(n), "is not waited for by the shell: "+s.left())
@@ -230,6 +265,12 @@ func (s *scripts) statement(st *syntax.Stmt) {
 	}
 	if call, ok := st.Cmd.(*syntax.CallExpr); ok && len(call.Args) > 0 {
 		s.on(call).command(readWords(call.Args), st.Redirs)
+		for _, r := range st.Redirs { // to dash `a &>f b` is two commands
+			i := slices.IndexFunc(call.Args, func(w *syntax.Word) bool { return w.Pos().After(r.Pos()) })
+			if (r.Op == syntax.RdrAll || r.Op == syntax.AppAll) && i >= 0 {
+				s.command(readWords(call.Args[i:]), nil)
+			}
+		}
 	}
 	s.redirects(st)
 }

@@ -178,3 +178,13 @@ func TestReadingIsBounded(t *testing.T) {
 		t.Errorf("%d findings", len(got))
 	}
 }
+
+// Variables that change what a command line means make it one that nobody knows.
+func TestEnvironmentThatChangesWhatRuns(t *testing.T) {
+	t.Parallel()
+	for name, known := range map[string]bool{"RELEASE": true, "BASH_ENV": false, "BASH_FUNC_ls%%": false, "PS4": false, "LD_PRELOAD": false, "PATH": false} {
+		if read := Read(&longstop.Request{Argv: []string{"ls"}, Env: []string{name}}); (read.Dynamic == "") != known {
+			t.Errorf("%s: %q", name, read.Dynamic)
+		}
+	}
+}

@@ -25,6 +25,8 @@ var tricks = []string{
 	"timeout 5 rm", "timeout -k 1 5 rm", "timeout --signal KILL 5 rm", "timeout --signal=KILL -k1 5 rm", "nice rm", "nice -n 1 rm", "nice -1 rm", "nice --adjustment 1 rm", "stdbuf -oL rm", "stdbuf -o L rm", "flock f rm", "flock f -c rm",
 	"flock -n f --command rm", "echo x | xargs rm", "echo rm | xargs", "echo rm | xargs -I{} {}", "echo rm | xargs -I{} sh -c {}", "echo rm | xargs sh -c", "echo x | xargs -n 1 rm", "echo x | xargs --max-lines rm x", "echo x | xargs -l rm",
 	"find . -maxdepth 0 -exec rm {} ';'", "find . -maxdepth 0 -exec sh -c rm ';'", "find . -maxdepth 0 -exec env rm {} +", "echo '#!/bin/sh\nrm' > g; chmod +x g; ./g", "nohup nice timeout 5 env sh -c 'eval \"rm\"'",
+	"true # \\\nrm", "true # a\\\n# b\\\nrm", "true \\\r\nrm", "true &>/dev/null rm", "true &>>/dev/null rm", "coproc rm >|f\nwait", "coproc a=1 rm\nwait",
+	"echo rm | xargs -I% %", "echo rm | xargs -I X X", "echo rm | xargs -I@ sh -c @", "env -S '-i PATH='$PWD/bin' rm'", "env -S '-u X rm'", "env '--split-string=-u X rm'", `env -S 'rm\_x'`, `env -S 'rm\tx'`, `env -vS'-u X rm'`,
 	"[ -e f ] || rm", "true;rm", "true&rm", "true&&rm", "#\nrm", "a=b\n\trm\n", "cat <<A; rm\nx\nA", "sh -c 'sh -c \"sh -c rm\"'", "x='a' ; eval \"$x; rm\"", "alias n='nice '\nn rm", "unset x; ${x-rm}", "rm() { command rm; }; rm",
 }
 
