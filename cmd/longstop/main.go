@@ -254,10 +254,10 @@ func (a *app) present() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	token := os.Getenv("LONGSTOP_TOKEN")
-	if plain(token) != token || strings.ContainsAny(token, " ,") {
+	token, set := os.LookupEnv("LONGSTOP_TOKEN")
+	if set && token == "" || plain(token) != token || strings.ContainsAny(token, " ,") {
 		return nil, &longstop.Error{Code: longstop.CodeTokenRefused, Message: "LONGSTOP_TOKEN is set and is no token",
-			Hint: "it is what longstop token create printed, on one line"}
+			Hint: "it is what longstop token create printed, on one line; without the variable you are the operator"}
 	}
 	return &client.Client{Home: home, Token: token}, nil
 }

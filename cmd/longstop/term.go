@@ -100,11 +100,12 @@ func width(f *os.File) int {
 }
 
 // plain makes text from outside harmless in a line of ours: what a terminal could obey (control
-// characters, escape sequences, direction overrides) and what is not UTF-8 is shown by number.
+// characters, escape sequences, direction overrides), what it shows nothing of, and what is not UTF-8 is shown
+// by number.
 func plain(s string) string {
 	clean := true
 	for _, r := range s {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
+		if r == utf8.RuneError || !visible(r) {
 			clean = false
 			break
 		}
@@ -124,7 +125,7 @@ func plain(s string) string {
 			out.WriteString(`\t`)
 		case r == '\r':
 			out.WriteString(`\r`)
-		case unicode.IsPrint(r):
+		case visible(r):
 			out.WriteRune(r)
 		case r < 0x80:
 			fmt.Fprintf(&out, `\x%02x`, r)
@@ -136,6 +137,11 @@ func plain(s string) string {
 		i += size
 	}
 	return out.String()
+}
+
+// visible is what a terminal shows something of. U+2800 is the empty pattern of Braille.
+func visible(r rune) bool {
+	return unicode.IsPrint(r) && r != 0x2800 && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // plainLines is plain for text of several lines, which stay lines, the later ones indented.

@@ -360,3 +360,13 @@ func TestErrorText(t *testing.T) {
 		}
 	}
 }
+
+// What a terminal shows nothing of is shown by number: two arguments that differ do not look alike.
+func TestNothingHides(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"ls\u3164": `ls\u3164`, "ls\u2800": `ls\u2800`, "ls\u115f": `ls\u115f`, "a\ufe0fb": `a\ufe0fb`, "a\u00a0b": `a\u00a0b`, "naïve 日本": "naïve 日本"} {
+		if got := plain(text); got != want {
+			t.Errorf("%q is shown as %q", text, got)
+		}
+	}
+}

@@ -38,9 +38,9 @@ func (s *Server) identify(r *http.Request) (*http.Request, error) {
 		return r, &refusedPeer{p.err}
 	}
 	who := p.who
-	if header := r.Header.Get("Authorization"); header != "" {
-		token, bearer := strings.CutPrefix(header, "Bearer ")
-		if !bearer {
+	if headers := r.Header.Values("Authorization"); len(headers) > 0 { // an empty one is an agent's that lost its token
+		token, bearer := strings.CutPrefix(headers[0], "Bearer ")
+		if !bearer || len(headers) > 1 {
 			return r, &longstop.Error{Code: longstop.CodeTokenRefused, Message: "the Authorization header is no Bearer token",
 				Hint: "Authorization: Bearer and what longstop token create printed"}
 		}

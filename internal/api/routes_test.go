@@ -76,7 +76,7 @@ func TestPointTokenIsWhoAsks(t *testing.T) {
 	if _, err := c.Hosts(t.Context()); longstop.CodeOf(err) != longstop.CodeTokenRefused {
 		t.Errorf("an unknown token: %v", err)
 	}
-	for _, header := range []string{"Bearer ", "Basic bHN0", "lst_scout"} {
+	for _, header := range []string{"", "Bearer ", "Basic bHN0", "lst_scout"} {
 		if resp, _ := raw(t, c, "GET", "/api/v1/status", "", "Authorization", header); resp.StatusCode != http.StatusUnauthorized {
 			t.Errorf("%q: %d", header, resp.StatusCode)
 		}

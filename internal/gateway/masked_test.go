@@ -122,6 +122,12 @@ func TestPointSecretsAreNowhere(t *testing.T) {
 		shown.Write(e.Bytes)
 	}
 	state := b.state().StateDir
+	if session, err := b.StartSession(t.Context(), longstop.SessionRequest{Purpose: "with " + literal}, operator); err != nil || session.Purpose != "with "+redact.Mark {
+		t.Errorf("a session: %+v, %v", session, err)
+	}
+	if _, err := b.CreateToken(t.Context(), longstop.TokenRequest{Name: token}, operator); longstop.CodeOf(err) != longstop.CodeUsage {
+		t.Errorf("a token's name: %v", err)
+	}
 	b.stop()
 	for what, text := range map[string]string{"the variable's value": value, "the literal": literal, "the token": token} {
 		if at := strings.Index(shown.String(), text); at >= 0 {

@@ -60,7 +60,7 @@ func (g *Gateway) StartSession(ctx context.Context, req longstop.SessionRequest,
 		by.Via = req.By.Via
 	}
 	now := g.now()
-	s := longstop.Session{ID: longstop.NewSessionID(now.Time), StartedBy: by, StartedAt: now, Purpose: req.Purpose}
+	s := longstop.Session{ID: longstop.NewSessionID(now.Time), StartedBy: by, StartedAt: now, Purpose: g.cfg.Redact.Text(req.Purpose)}
 	if err := g.store.Update(ctx, func(tx *sqlite.Tx) error { return tx.PutSession(&s, started(&s)) }); err != nil {
 		return longstop.SessionView{}, err
 	}

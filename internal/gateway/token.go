@@ -21,6 +21,9 @@ func (g *Gateway) CreateToken(ctx context.Context, req longstop.TokenRequest, by
 	if req.Name == "" || len(req.Name) > 64 || !printable(req.Name) {
 		return longstop.NewToken{}, tokenUsage("a token's name: want 1 to 64 ASCII letters, digits and signs, no spaces")
 	}
+	if g.cfg.Redact.Has(req.Name) {
+		return longstop.NewToken{}, tokenUsage("the token's name has something in it that longstopd.json says is secret, and it would be kept and shown")
+	}
 	if math.IsNaN(req.ExpiresS) || req.ExpiresS < 0 || req.ExpiresS > maxSeconds {
 		return longstop.NewToken{}, tokenUsage("a token expires after a time from 0 to 100 years")
 	}
