@@ -13,6 +13,8 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/gateway"
+	"github.com/longstop/longstop/internal/journal"
+	"github.com/longstop/longstop/internal/notify"
 	"github.com/longstop/longstop/internal/redact"
 	"github.com/longstop/longstop/internal/sshlink/sshtest"
 	"github.com/longstop/longstop/internal/store/sqlite"
@@ -148,5 +150,47 @@ func TestPointSecretsAreNowhere(t *testing.T) {
 	}
 	if !a.Request.Redacted || a.Request.Argv[4] != "--token="+redact.Mark || a.Request.Reason != "because "+redact.Mark {
 		t.Errorf("the request is kept as %s", pretty(a.Request))
+	}
+}
+
+// What a person signs is kept as it is signed: with something secret in it, nothing is to be signed, and the policy
+// that holds stays.
+func TestNothingSecretIsSigned(t *testing.T) {
+	t.Parallel()
+	const secret = "pa55word-of-the-database"
+	b := newApprovals(t, withSecrets(t, []string{secret}, nil))
+	a := b.ask(script("true"))
+	why := about(longstop.ChallengeDeny, a.ID)
+	why.Reason = "it shows " + secret
+	if _, err := b.Challenge(t.Context(), why, operator); longstop.CodeOf(err) != longstop.CodeUsage || strings.Contains(err.Error(), secret) {
+		t.Errorf("a reason: %v", err)
+	}
+	text := "rules: [{name: all, decision: deny, reason: " + secret + "}]\n"
+	if _, err := b.SetPolicy(t.Context(), []byte(text), operator, b.sign("anna", aboutPolicy(text))); longstop.CodeOf(err) != longstop.CodeUsage || strings.Contains(err.Error(), secret) {
+		t.Errorf("a policy: %v", err)
+	}
+	if p := b.Policy(); p.Text != "" {
+		t.Errorf("%+v", p)
+	}
+	if names := holding(t, b.home, secret); len(names) > 0 {
+		t.Errorf("in %v", names)
+	}
+}
+
+// What a command that is to tell people says when it fails may be secret, too.
+func TestFailedNoticeIsMasked(t *testing.T) {
+	t.Parallel()
+	const secret = "pa55word-of-the-database"
+	b := newBench(t, sshtest.Options{}, withSecrets(t, []string{secret}, nil), func(b *bench) {
+		b.ways = []gateway.Way{&notify.Command{Argv: []string{"/bin/sh", "-c", "echo " + secret + "; exit 1"}, Timeout: 10 * time.Second}}
+	})
+	a := b.wait(b.run(script("true")).ID)
+	b.must(b.store.Update(t.Context(), func(tx *sqlite.Tx) error {
+		_, err := tx.Append(journal.Entry{Kind: journal.UnclaimedRun, ActionID: a.ID, By: "test"})
+		return err
+	}))
+	b.says(a.ID, "notice_failed")
+	if names := holding(t, b.home, secret); len(names) > 0 {
+		t.Errorf("in %v", names)
 	}
 }

@@ -75,7 +75,7 @@ func (g *Gateway) tell(w Way, n *sqlite.Notice) {
 			}
 			return tx.DeleteNotice(n)
 		}
-		tried.Tries, tried.Failure = n.Tries+1, err.Error()
+		tried.Tries, tried.Failure = n.Tries+1, g.cfg.Redact.Text(err.Error())
 		tried.DueAt = longstop.At(g.now().Add(noticeBackoff(n)))
 		if n.Failure != tried.Failure { // the same words again are no news
 			entry.Kind, say["message"], say["tries"] = journal.NoticeFailed, tried.Failure, tried.Tries

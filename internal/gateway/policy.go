@@ -66,6 +66,9 @@ func (g *Gateway) SetPolicy(ctx context.Context, text []byte, by longstop.Reques
 	if err != nil {
 		return longstop.Policy{}, &longstop.Error{Code: longstop.CodeUsage, Message: "the policy was not taken: " + err.Error(), Hint: "longstop policy check FILE"}
 	}
+	if g.cfg.Redact.Has(string(text)) {
+		return longstop.Policy{}, isSecret("the policy")
+	}
 	evidence, err := g.proven(ctx, proof, longstop.ChallengeRequest{Kind: longstop.ChallengePolicy, Content: approver.Content(text)}, by)
 	if err != nil {
 		return longstop.Policy{}, err

@@ -73,8 +73,17 @@ func (g *Gateway) Challenge(ctx context.Context, about longstop.ChallengeRequest
 	head := approver.Statement{{Name: "challenge", Value: c.ID}, {Name: "gateway", Value: g.cfg.Name}, {Name: "approver", Value: who.Name},
 		{Name: "sign before", Value: c.ExpiresAt.Format(time.RFC3339)}}
 	c.Statement = append(head, facts...).String()
+	if g.cfg.Redact.Has(c.Statement) {
+		return longstop.Challenge{}, isSecret("what you would sign")
+	}
 	g.proofs.add(c, now.Time)
 	return c.Challenge, nil
+}
+
+// isSecret refuses to keep what a signature is of: without what is secret in it, it would be of something else.
+func isSecret(what string) error {
+	return &longstop.Error{Code: longstop.CodeUsage, Message: what + " has something in it that longstopd.json says is secret, and it is kept as it is signed",
+		Hint: "say it without that; docs/redaction.md"}
 }
 
 // personOnly refuses who is no person, on the record. Nothing that an agent can reach approves, resolves
