@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/longstop/longstop"
@@ -68,6 +69,7 @@ func (g *Gateway) accept(req longstop.RunRequest, host longstop.Host) (*asked, e
 		func() error { return checkDirect(a, host) },
 		func() error { return checkStages(r) },
 		func() error { return checkNames(a) },
+		func() error { return checkAsker(req.By) },
 		func() error { return g.checkNoSecret(a) },
 		func() error { return checkSize(r, a.env) },
 		func() error { return g.takeStdin(a, req.StdinID) },
@@ -242,6 +244,16 @@ func checkNames(a *asked) error {
 	}
 	if len(a.request.Reason) > 4096 || !utf8.ValidString(a.request.Reason) {
 		return usage("the reason: want at most 4096 bytes of UTF-8")
+	}
+	return nil
+}
+
+// checkAsker looks through what somebody says of themselves.
+func checkAsker(by longstop.Requester) error {
+	for _, s := range []string{by.Name, by.Via} {
+		if len(s) > 200 || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
+			return usage("who asks, and by way of what: want at most 200 bytes of UTF-8 each, without control characters")
+		}
 	}
 	return nil
 }

@@ -56,6 +56,9 @@ func (g *Gateway) StartSession(ctx context.Context, req longstop.SessionRequest,
 		return longstop.SessionView{}, &longstop.Error{Code: longstop.CodeUsage, Message: "the purpose: want at most 4096 bytes of UTF-8",
 			Hint: "longstop session start --help"}
 	}
+	if err := checkAsker(req.By); err != nil {
+		return longstop.SessionView{}, err
+	}
 	if req.By.Via != "" {
 		by.Via = req.By.Via
 	}

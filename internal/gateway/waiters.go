@@ -213,14 +213,22 @@ func (g *Gateway) Watch(ctx context.Context, id string) (<-chan longstop.Action,
 	return out, nil
 }
 
+// waitsKept bounds how many waits an action shows, the last ones: whoever waits by turns ends many. The journal
+// has all of them.
+const waitsKept = 20
+
 // RecordWait keeps that somebody stopped waiting. It changes nothing about the work.
 func (g *Gateway) RecordWait(ctx context.Context, id, by string) (longstop.Action, error) {
+	if err := checkAsker(longstop.Requester{Name: by}); err != nil {
+		return longstop.Action{}, err
+	}
 	a, err := g.Action(ctx, id)
 	if err != nil || a.Settled() {
 		return a, err
 	}
 	changed, err := g.change(ctx, a.ID, func(d *draft) error {
-		d.Waits = append(d.Waits, longstop.Wait{By: by, GaveUpAt: d.at})
+		kept := d.Waits[max(0, len(d.Waits)-waitsKept+1):]
+		d.Waits = append(kept[:len(kept):len(kept)], longstop.Wait{By: by, GaveUpAt: d.at})
 		d.note(journal.WaitGivenUp, by, nil)
 		return nil
 	})
