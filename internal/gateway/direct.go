@@ -34,7 +34,7 @@ type direct struct {
 	id      longstop.ActionID
 	link    sshlink.Link
 	session sshlink.Channel
-	stdin   string
+	stdin   *os.File         // nil: none
 	streams [2]*directStream // stdout, stderr
 	end     context.CancelCauseFunc
 	ended   context.Context // with why the channel is to be closed here
@@ -62,23 +62,20 @@ func (l *launching) runDirect() {
 		l.reject(explained(l.h.target(), err))
 		return
 	}
-	id := longstop.NewChannelID(l.g.cfg.Clock.Now())
-	streams, intended, err := l.intendDirect(ctx, link, id)
+	d := &direct{g: l.g, h: l.h, id: l.id, link: link}
+	intended, err := l.intendDirect(ctx, d)
 	if err != nil {
 		l.reject(err)
 	}
 	if err != nil || !intended {
-		link.Close()
+		d.letGo()
 		return
 	}
-	session, err := link.Exec(ctx, l.want.command)
-	if err != nil {
-		link.Close()
-		closeStreams(streams)
+	if d.session, err = link.Exec(ctx, l.want.command); err != nil {
+		d.letGo()
 		l.notOpened(err)
 		return
 	}
-	d := &direct{g: l.g, h: l.h, id: l.id, link: link, session: session, stdin: l.want.stdin, streams: streams}
 	d.ended, d.end = context.WithCancelCause(l.h.ctx)
 	l.g.directs.Store(l.id, d)
 	a, err := l.g.change(context.WithoutCancel(l.ctx), l.id, l.g.directOpened)
@@ -113,15 +110,22 @@ func (h *host) dialDirect(ctx context.Context, note func(string)) (sshlink.Link,
 	return link, nil
 }
 
-// intendDirect notes that the command is about to be sent. It reports whether it still is to be.
-func (l *launching) intendDirect(ctx context.Context, link sshlink.Link, id longstop.ChannelID) (streams [2]*directStream, intended bool, err error) {
+// intendDirect notes that the command is about to be sent, with all that it needs in hand. It reports whether it
+// still is to be.
+func (l *launching) intendDirect(ctx context.Context, d *direct) (intended bool, err error) {
 	permit, err := l.grant(ctx)
 	if err != nil {
-		return streams, false, err
+		return false, err
 	}
-	if streams, err = l.g.directStreams(l.id, &l.made.Request); err != nil {
-		return streams, false, err
+	if l.want.stdin != "" {
+		if d.stdin, err = os.Open(l.want.stdin); err != nil {
+			return false, fmt.Errorf("read standard input: %w", err)
+		}
 	}
+	if d.streams, err = l.g.directStreams(l.id, &l.made.Request); err != nil {
+		return false, err
+	}
+	facts := sshFacts(d.link.Facts(), longstop.NewChannelID(l.g.cfg.Clock.Now()), "")
 	a, err := l.g.change(ctx, l.id, func(d *draft) error {
 		if err := expire(d, l.g.by); err != nil {
 			return err
@@ -136,16 +140,21 @@ func (l *launching) intendDirect(ctx context.Context, link sshlink.Link, id long
 		if err != nil {
 			return err
 		}
-		d.Launch, d.SSHCommand = longstop.Launch{State: state, At: d.at}, sshFacts(link.Facts(), id, "")
+		d.Launch, d.SSHCommand = longstop.Launch{State: state, At: d.at}, facts
 		d.SSHCommand.State = longstop.SSHNotOpened
-		d.note(journal.LaunchIntended, l.g.by, map[string]any{"digest": d.Request.Digest, "channel": id, "host_key": d.SSHCommand.HostKey})
+		d.note(journal.LaunchIntended, l.g.by, map[string]any{"digest": d.Request.Digest, "channel": facts.Channel, "host_key": facts.HostKey})
 		return nil
 	})
-	intended = err == nil && a.Launch.State == longstop.LaunchSent
-	if !intended {
-		closeStreams(streams)
+	return err == nil && a.Launch.State == longstop.LaunchSent, err
+}
+
+// letGo closes what was in hand for a command that was not sent, or that nobody hears of.
+func (d *direct) letGo() {
+	d.link.Close()
+	closeStreams(d.streams)
+	if d.stdin != nil {
+		d.stdin.Close()
 	}
-	return streams, intended, err
 }
 
 // notOpened notes that the command's channel did not open: nothing was started, or nobody can say.
@@ -233,12 +242,10 @@ func (d *direct) deadline() time.Duration {
 // feed gives the command its standard input, and then the end of it.
 func (d *direct) feed() {
 	in := d.session.Stdin()
-	if d.stdin != "" {
-		if f, err := os.Open(d.stdin); err == nil {
-			io.Copy(in, f) // a command that does not read it is left to itself
-			f.Close()
-		}
-		dropStdin(d.stdin)
+	if d.stdin != nil {
+		io.Copy(in, d.stdin) // a command that does not read it is left to itself
+		d.stdin.Close()
+		dropStdin(d.stdin.Name())
 	}
 	in.Close()
 }

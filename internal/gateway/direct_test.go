@@ -138,6 +138,25 @@ func TestPointDirectIsCut(t *testing.T) {
 	})
 }
 
+// A direct action whose standard input is gone when it is approved is not started with none instead.
+func TestDirectStdinIsGone(t *testing.T) {
+	t.Parallel()
+	b := newDirect(t, func(b *bench) { b.policy = asksAbout })
+	_, err := b.SetApprover(t.Context(), people["anna"]().Approver, nil, operator)
+	b.must(err)
+	stdin, err := b.SpoolStdin(t.Context(), strings.NewReader("rows"))
+	b.must(err)
+	path, text := b.marker()
+	req := directly(text)
+	req.StdinID = stdin.ID
+	a := b.ask(req)
+	b.must(os.Remove(filepath.Join(b.home, "stdin", stdin.ID)))
+	b.approve(a.ID)
+	if a = b.wait(a.ID); a.Outcome != longstop.OutcomeNotStarted || !strings.Contains(a.Launch.Message, "standard input") || lines(path) != 0 {
+		t.Errorf("%s", pretty(a))
+	}
+}
+
 // TestPointDirectOutputIsBounded: the beginning of each stream is kept, and what is not is said.
 func TestPointDirectOutputIsBounded(t *testing.T) {
 	t.Parallel()

@@ -34,8 +34,8 @@ type directStream struct {
 	mu     sync.Mutex
 	kept   int64
 	total  int64
-	reason string        // why not all is kept
-	over   bool          //
+	reason string // why not all is kept
+	over   bool
 	more   chan struct{} // closed with what comes next
 }
 
@@ -222,7 +222,8 @@ func (g *Gateway) readDirect(a *longstop.Action, stream string, offset, most int
 	}
 	file, err := os.Open(filepath.Join(g.directFolder(a.ID), stream))
 	if errors.Is(err, fs.ErrNotExist) {
-		return answer, &longstop.Error{Code: longstop.CodeExpired, ActionID: a.ID, Message: "its output was kept here for as long as was promised, and is gone"}
+		return answer, &longstop.Error{Code: longstop.CodeExpired, ActionID: a.ID, Message: "its output was kept here for as long as was promised, and is gone",
+			Hint: "longstop show " + string(a.ID) + " has what else is known"}
 	}
 	if err != nil {
 		return answer, fmt.Errorf("read %s: %w", stream, err)
