@@ -201,7 +201,7 @@ func (g *Gateway) signer(ctx context.Context, name string) (longstop.Approver, e
 // any other needs the proof of one who is there, for ApproverChange(a).
 func (g *Gateway) SetApprover(ctx context.Context, a longstop.Approver, proof *longstop.Proof, by longstop.Requester) (longstop.KnownApprover, error) {
 	if err := approver.Check(a); err != nil {
-		return longstop.KnownApprover{}, usage("%v", err)
+		return longstop.KnownApprover{}, &longstop.Error{Code: longstop.CodeUsage, Message: err.Error(), Hint: "longstop approver set --help"}
 	}
 	return g.changeApprover(ctx, journal.ApproverSet, a, longstop.ApproverSet, proof, by)
 }
@@ -216,12 +216,13 @@ func (g *Gateway) RemoveApprover(ctx context.Context, name string, proof longsto
 		switch {
 		case a.Name != name:
 		case len(list) == 1:
-			return longstop.KnownApprover{}, usage("%s is the only approver and stays", name)
+			return longstop.KnownApprover{}, &longstop.Error{Code: longstop.CodeUsage, Message: name + " is the only approver and stays",
+				Hint: "longstop approver set NAME makes another one first"}
 		default:
 			return g.changeApprover(ctx, journal.ApproverRemoved, a.Approver, longstop.ApproverRemove, &proof, by)
 		}
 	}
-	return longstop.KnownApprover{}, &longstop.Error{Code: longstop.CodeNotFound, Message: fmt.Sprintf("there is no approver %.80q", name)}
+	return longstop.KnownApprover{}, &longstop.Error{Code: longstop.CodeNotFound, Message: fmt.Sprintf("there is no approver %.80q", name), Hint: "longstop approver show"}
 }
 
 func (g *Gateway) changeApprover(ctx context.Context, kind journal.Kind, a longstop.Approver, does string, proof *longstop.Proof, by longstop.Requester) (longstop.KnownApprover, error) {

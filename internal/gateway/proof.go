@@ -89,11 +89,12 @@ func isSecret(what string) error {
 // personOnly refuses who is no person, on the record. Nothing that an agent can reach approves, resolves
 // or changes policy.
 func (g *Gateway) personOnly(ctx context.Context, about longstop.ChallengeRequest, by longstop.Requester) error {
-	if by.Kind != "agent" {
+	if by.Kind != longstop.RequesterAgent {
 		return nil
 	}
 	return g.refuseProof(ctx, about, words(by), &longstop.Error{Code: longstop.CodeNotAllowed,
-		Message: fmt.Sprintf("an agent may not %s: that is a person's to do, in a terminal", about.Kind)})
+		Message: fmt.Sprintf("an agent may not %s: that is a person's to do, in a terminal", about.Kind),
+		Hint:    "ask an operator, who does it without LONGSTOP_TOKEN"})
 }
 
 // RefuseAgent journals that an agent asked for what is people's alone, of the action with that id where
@@ -131,7 +132,8 @@ func (g *Gateway) proven(ctx context.Context, p longstop.Proof, about longstop.C
 		return Evidence{}, err
 	}
 	refuse := func(code longstop.Code, format string, args ...any) (Evidence, error) {
-		return Evidence{}, g.refuseProof(ctx, about, words(by), &longstop.Error{Code: code, Message: fmt.Sprintf(format, args...)})
+		return Evidence{}, g.refuseProof(ctx, about, words(by), &longstop.Error{Code: code, Message: fmt.Sprintf(format, args...),
+			Hint: "the same command again asks for another proof"})
 	}
 	switch {
 	case c == nil:
