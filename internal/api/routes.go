@@ -13,7 +13,8 @@ type audience int
 
 const (
 	people audience = iota + 1 // operators: who connects without a token
-	all                        // agents, too, who show theirs
+	own                        // agents, too, of what they asked for themselves: what work printed may be for nobody else
+	all                        // agents, too
 )
 
 // route is one request that the API answers.
@@ -42,11 +43,11 @@ var routes = []route{
 	{pattern: "POST /api/v1/actions", open: all, answer: (*Server).run},
 	{pattern: "GET /api/v1/actions/{id}", open: all, answer: (*Server).action},
 	{pattern: "GET /api/v1/actions/{id}/wait", open: all, answer: (*Server).wait},
-	{pattern: "GET /api/v1/actions/{id}/follow", open: all, answer: (*Server).follow},
-	{pattern: "GET /api/v1/actions/{id}/output", open: all, answer: (*Server).output},
-	{pattern: "GET /api/v1/actions/{id}/times", open: all, answer: (*Server).times},
+	{pattern: "GET /api/v1/actions/{id}/follow", open: own, answer: (*Server).follow},
+	{pattern: "GET /api/v1/actions/{id}/output", open: own, answer: (*Server).output},
+	{pattern: "GET /api/v1/actions/{id}/times", open: own, answer: (*Server).times},
 	{pattern: "GET /api/v1/actions/{id}/inspect", open: all, answer: (*Server).inspect},
-	{pattern: "GET /api/v1/actions/{id}/raw", open: all, answer: (*Server).raw},
+	{pattern: "GET /api/v1/actions/{id}/raw", open: own, answer: (*Server).raw},
 	{pattern: "POST /api/v1/actions/{id}/retry", open: all, answer: (*Server).retry},
 	{pattern: "POST /api/v1/actions/{id}/inquire", open: all, answer: (*Server).inquire},
 	{pattern: "POST /api/v1/actions/{id}/cancel", open: all, answer: (*Server).cancel},
@@ -118,8 +119,15 @@ func (s *Server) admits(to route, r *http.Request) error {
 			Message: fmt.Sprintf("the running gateway (%s) speaks version %d of the API, you speak %.20q", longstop.Version, longstop.APIVersion, theirs),
 			Hint:    "longstop daemon stop (runs go on), then the same command again: it starts the gateway that belongs to it"}
 	}
-	if who := asker(r); who.Kind == longstop.RequesterAgent && to.open != all {
-		return s.gateway.RefuseAgent(r.Context(), who, to.pattern, r.PathValue("id"))
+	who := asker(r)
+	if who.Kind != longstop.RequesterAgent || to.open == all {
+		return nil
 	}
-	return nil
+	if to.open == own {
+		a, err := s.gateway.Action(r.Context(), r.PathValue("id"))
+		if err != nil || a.RequestedBy.Kind == who.Kind && a.RequestedBy.Name == who.Name {
+			return err
+		}
+	}
+	return s.gateway.RefuseAgent(r.Context(), who, to.pattern, r.PathValue("id"))
 }

@@ -21,11 +21,7 @@ var agentsMay = []string{
 	"POST /api/v1/actions",
 	"GET /api/v1/actions/{id}",
 	"GET /api/v1/actions/{id}/wait",
-	"GET /api/v1/actions/{id}/follow",
-	"GET /api/v1/actions/{id}/output",
-	"GET /api/v1/actions/{id}/times",
 	"GET /api/v1/actions/{id}/inspect",
-	"GET /api/v1/actions/{id}/raw",
 	"POST /api/v1/actions/{id}/retry", "POST /api/v1/actions/{id}/inquire", "POST /api/v1/actions/{id}/cancel",
 	"POST /api/v1/actions/{id}/reconcile",
 	"POST /api/v1/actions/{id}/waits",
@@ -39,6 +35,11 @@ var agentsMay = []string{
 	"POST /api/v1/sessions/{id}/end",
 }
 
+// agentsMayOfTheirs are those that it opens of actions that were asked for with it.
+var agentsMayOfTheirs = []string{
+	"GET /api/v1/actions/{id}/follow", "GET /api/v1/actions/{id}/output", "GET /api/v1/actions/{id}/times", "GET /api/v1/actions/{id}/raw",
+}
+
 // Every route says whose it is, and those of people answer an agent's token with a refusal.
 func TestPointRoutesThatAgentsMayUse(t *testing.T) {
 	t.Parallel()
@@ -48,13 +49,34 @@ func TestPointRoutesThatAgentsMayUse(t *testing.T) {
 	f.enrol = func(func(string)) (longstop.Host, error) { return longstop.Host{}, nil }
 	c, _ := serve(t, f)
 	for _, r := range routes {
-		if may := slices.Contains(agentsMay, r.pattern); r.open == 0 || may != (r.open == all) {
-			t.Errorf("%s: the table says %d, this test %v", r.pattern, r.open, may)
+		want := people
+		switch {
+		case slices.Contains(agentsMay, r.pattern):
+			want = all
+		case slices.Contains(agentsMayOfTheirs, r.pattern):
+			want = own
+		}
+		if r.open != want {
+			t.Errorf("%s: the table says %d, this test %d", r.pattern, r.open, want)
 		}
 		method, path, _ := strings.Cut(regexp.MustCompile(`\{\w+\}`).ReplaceAllString(r.pattern, "0001"), " ")
 		resp, body := raw(t, c, method, path, "", "Authorization", "Bearer lst_scout")
-		if refused := resp.StatusCode == http.StatusForbidden && strings.Contains(body, string(longstop.CodeNotAllowed)); refused != (r.open == people) {
+		if refused := resp.StatusCode == http.StatusForbidden && strings.Contains(body, string(longstop.CodeNotAllowed)); refused != (r.open != all) {
 			t.Errorf("%s with an agent's token: %d %s", r.pattern, resp.StatusCode, body)
+		}
+	}
+}
+
+func TestPointAgentsReadWhatTheirWorkPrinted(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.finish(0)
+	f.action.RequestedBy = longstop.Requester{Kind: longstop.RequesterAgent, Name: "scout"}
+	c, _ := serve(t, f)
+	for _, pattern := range agentsMayOfTheirs {
+		method, path, _ := strings.Cut(strings.ReplaceAll(pattern, "{id}", "0001"), " ")
+		if resp, body := raw(t, c, method, path, "", "Authorization", "Bearer lst_scout"); resp.StatusCode == http.StatusForbidden {
+			t.Errorf("%s of its own: %d %s", pattern, resp.StatusCode, body)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"sync"
 
 	"golang.org/x/crypto/argon2"
 
@@ -40,11 +41,11 @@ var (
 )
 
 // names of approvers are read aloud, typed and put into statements.
-var names = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$`)
+var names = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$`) })
 
 // Name refuses what cannot be an approver's name.
 func Name(name string) error {
-	if !names.MatchString(name) {
+	if !names().MatchString(name) {
 		return fmt.Errorf("%.80q cannot be an approver's name: want up to 64 letters, digits and . _ @ -", name)
 	}
 	return nil

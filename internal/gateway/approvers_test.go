@@ -56,10 +56,11 @@ func TestApproverFirstAndLater(t *testing.T) {
 func TestApproverChangedOutside(t *testing.T) {
 	t.Parallel()
 	for what, query := range map[string]string{
-		"another key": `UPDATE approvers SET json = json_set(json, '$.public_key', 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=')`,
-		"weaker":      `UPDATE approvers SET json = json_set(json, '$.argon2.memory_kib', 65537)`,
-		"another":     `UPDATE approvers SET name = 'mallory', json = json_set(json, '$.name', 'mallory')`,
-		"none":        `DELETE FROM approvers`,
+		"another key":              `UPDATE approvers SET json = json_set(json, '$.public_key', 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=')`,
+		"weaker":                   `UPDATE approvers SET json = json_set(json, '$.argon2.memory_kib', 65537)`,
+		"another":                  `UPDATE approvers SET name = 'mallory', json = json_set(json, '$.name', 'mallory')`,
+		"none":                     `DELETE FROM approvers`,
+		"filed under another kind": `UPDATE entries SET kind = 'observed' WHERE kind IN ('approver_set', 'policy_changed'); DELETE FROM approvers`,
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

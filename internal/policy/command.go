@@ -26,6 +26,7 @@ func (s *scripts) command(words []word, redirects []*syntax.Redirect) {
 		s.name(name)
 		if isOwnFile(words[0].text) {
 			s.file(words[0].text)
+			s.out.Beyond = true
 		}
 		s.habits(name, words[1:], s.textOf(words))
 		next, goesOn := s.inside(name, words[1:], redirects)
@@ -81,7 +82,7 @@ func (s *scripts) inside(name string, args []word, redirects []*syntax.Redirect)
 		case shells[name]:
 			s.shell(args, redirects)
 			return nil, false
-		case opaque[name] && len(args) > 0:
+		case opaque[name] && len(args) > 0, otherShells[name]:
 			s.unknown(name)
 			return nil, false
 		}

@@ -55,6 +55,33 @@ func mustParse(t *testing.T, file string) *Policy {
 	return p
 }
 
+// An allow rule is for what its programs' names tell, and for that alone.
+func TestAllowedIsWhatNamesTell(t *testing.T) {
+	t.Parallel()
+	p := mustParse(t, "default: deny\nrules:\n- {name: reading, commands: [ls, cat], decision: allow}\n")
+	for script, allowed := range map[string]bool{
+		"ls | cat": true, "ls 2>&1": true, "ls >/dev/null 2>&1": true, "/usr/bin/ls": true, "ls >&2": true, "cat <a": true,
+		"cat x >y": false, "cat x >>y": false, "ls 2>log": false, "ls >|y": false, "cat <>y": false, "ls >&y": false, "(ls; cat x) >y": false,
+		"./ls": false, "/tmp/x/ls": false, "/usr/local/bin/ls": false, "fish -c ls": false, "echo ls | fish": false, "tcsh": false,
+	} {
+		v := p.Decide(Question{Host: "h", Request: longstop.Request{Script: script, Owner: longstop.OwnerAuto}})
+		if (v.Decision == Allow) != allowed {
+			t.Errorf("%q: %s", script, v.Decision)
+		}
+	}
+	// A host without a runner: its login shell reads the script, and that may be any.
+	if v := p.Decide(Question{Host: "h", Request: longstop.Request{Script: "ls", Owner: longstop.OwnerNone}}); v.Decision == Allow {
+		t.Error("a script for an unknown shell is allowed")
+	}
+	// What nobody can read counts as any command to a rule that denies.
+	p = mustParse(t, "rules:\n- {commands: [rm], decision: deny}\n")
+	for _, script := range []string{"fish -c 'ls'", "ls | tcsh", "pwsh -c x"} {
+		if v := p.Decide(Question{Host: "h", Request: longstop.Request{Script: script}}); v.Decision != Deny {
+			t.Errorf("%q: %s", script, v.Decision)
+		}
+	}
+}
+
 // The first matching rule decides, and says which it was.
 func TestDecisions(t *testing.T) {
 	t.Parallel()

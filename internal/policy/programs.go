@@ -74,6 +74,9 @@ var opaque = set("parallel sem entr expect bwrap firejail proot fakechroot faket
 	"valgrind gdb ltrace perf catchsegv setarch linux32 linux64 dtach abduco screen tmux rlwrap chpst setuidgid envdir softlimit " +
 	"daemonize systemd-nspawn machinectl socat")
 
+// otherShells read what is not read here, from their words or from their input.
+var otherShells = set("fish csh tcsh yash posh hush rc es elvish nu xonsh pwsh lksh osh oil")
+
 // daemons put themselves into the background, by these of their words or, where there are none, always.
 var daemons = map[string][]string{
 	"nginx": nil, "sshd": nil, "ssh-agent": nil, "memcached": {"-d"}, "redis-server": {"--daemonize"}, "pg_ctl": {"start", "restart"},

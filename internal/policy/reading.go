@@ -28,6 +28,7 @@ const (
 type Reading struct {
 	Commands []Command // each name once, where it stands first
 	Dynamic  string    // why not all of its commands are known; empty: they are
+	Beyond   bool      // it does what names do not tell: writes a file by a redirection, or runs one of its own
 	Findings []longstop.Finding
 }
 
@@ -81,6 +82,9 @@ func Read(r *longstop.Request) *Reading {
 		next := s.queue[0]
 		s.queue = s.queue[1:]
 		s.script(next.text, next.at)
+	}
+	if r.Owner == longstop.OwnerNone && r.Script != "" {
+		s.dynamic("a login shell that may be any reads its script")
 	}
 	for _, name := range r.Env {
 		if strings.HasPrefix(name, "BASH_FUNC_") || meaning[name] {
@@ -258,8 +262,21 @@ func (s *scripts) walk(stmts []*syntax.Stmt) {
 	}
 }
 
+// writes reports whether a redirect can write to a file.
+func writes(r *syntax.Redirect) bool {
+	switch r.Op {
+	case syntax.RdrOut, syntax.AppOut, syntax.RdrInOut, syntax.RdrClob, syntax.AppClob, syntax.RdrAll, syntax.AppAll, syntax.RdrAllClob, syntax.AppAllClob:
+		return r.Word.Lit() != "/dev/null"
+	case syntax.DplOut:
+		to := r.Word.Lit()
+		return to == "" || strings.Trim(to, "0123456789") != "" && to != "-" && to != "/dev/null"
+	}
+	return false
+}
+
 // statement looks at a command, at how it is started and at what its redirects hold.
 func (s *scripts) statement(st *syntax.Stmt) {
+	s.out.Beyond = s.out.Beyond || slices.ContainsFunc(st.Redirs, writes)
 	if st.Background || st.Disown {
 		s.on(st).background(st, st.Cmd)
 	}

@@ -86,9 +86,10 @@ func (rl *rule) knowsAny(read *Reading) (because string, ok bool) {
 	return "", false
 }
 
-// knowsAll is for a rule that allows: each command has to be among the rule's, and all must be known.
+// knowsAll is for a rule that allows: each command has to be among the rule's, all must be known, and what
+// they do has to be what their names tell.
 func (rl *rule) knowsAll(read *Reading) bool {
-	return read.Dynamic == "" && len(read.Commands) > 0 && !slices.ContainsFunc(read.Commands, func(c Command) bool {
+	return read.Dynamic == "" && !read.Beyond && len(read.Commands) > 0 && !slices.ContainsFunc(read.Commands, func(c Command) bool {
 		return !anyMatches(rl.commands, c.Name)
 	})
 }

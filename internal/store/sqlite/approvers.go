@@ -76,8 +76,14 @@ func (s *Store) EntriesOf(ctx context.Context, from int64, kinds ...journal.Kind
 	for _, kind := range kinds {
 		args = append(args, string(kind))
 	}
-	rows, err := tx.QueryContext(ctx, `SELECT idx, hashes, bytes FROM entries INDEXED BY entries_kind WHERE kind IN (?`+strings.Repeat(", ?", len(kinds)-1)+`)
-		AND kind NOT IN (`+commonKinds+`) AND idx >= ? ORDER BY idx`, append(args, from)...)
+	of := `INDEXED BY entries_kind WHERE kind IN (?` + strings.Repeat(", ?", len(kinds)-1) + `) AND kind NOT IN (` + commonKinds + `)`
+	if from == 0 { // once in a gateway's life: by the bytes, whatever they are filed under
+		of = `WHERE (instr(bytes, ?) > 0` + strings.Repeat(" OR instr(bytes, ?) > 0", len(kinds)-1) + `)`
+		for i, kind := range kinds {
+			args[i] = []byte("\nkind " + string(kind) + "\n")
+		}
+	}
+	rows, err := tx.QueryContext(ctx, `SELECT idx, hashes, bytes FROM entries `+of+` AND idx >= ? ORDER BY idx`, append(args, from)...)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the journal: %w", err)
 	}
