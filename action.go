@@ -277,6 +277,8 @@ type Inquiry struct {
 	Kind     InquiryKind `json:"kind"`
 	State    CheckState  `json:"state"`
 	At       Time        `json:"at"` // of the state
+	// Given says that an agent gave the script: its answer is shown, and no retry rests on it.
+	Given bool `json:"given,omitempty"`
 }
 
 // Escalation is an unknown, or another trouble that waiting does not mend, that was brought to people.

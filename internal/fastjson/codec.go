@@ -845,6 +845,10 @@ func appendInquiry(b []byte, v *longstop.Inquiry) []byte {
 	b = appendString(b, string(v.State))
 	b = append(b, `,"at":`...)
 	b = appendTime(b, v.At)
+	if v.Given {
+		b = append(b, `,"given":`...)
+		b = strconv.AppendBool(b, v.Given)
+	}
 	return end(b, start)
 }
 
@@ -1864,6 +1868,8 @@ func readInquiry(r *reader, v *longstop.Inquiry) {
 			v.State = longstop.CheckState(r.text())
 		case "at":
 			v.At = r.time()
+		case "given":
+			v.Given = r.bool()
 		default:
 			r.lost = true
 		}

@@ -299,7 +299,11 @@ func (d *direct) noteEnd(dr *draft, exit sshlink.Exit, closedHere error) error {
 // closed here; that it had ended before, if not.
 func endDirectCancel(d *draft, closedHere error) error {
 	if closedHere == errDirectDeadline && d.Cancel.State == longstop.CancelNone {
-		d.Cancel = longstop.Cancel{State: longstop.CancelRequested, By: "deadline", At: d.at}
+		state, err := lifecycle.Cancels.Step(d.Cancel.State, longstop.CancelRequested)
+		if err != nil {
+			return err
+		}
+		d.Cancel = longstop.Cancel{State: state, By: "deadline", At: d.at}
 		d.note(journal.CancelRequested, "deadline", map[string]any{"deadline_s": d.Request.DeadlineS})
 	}
 	if d.Cancel.State != longstop.CancelRequested {

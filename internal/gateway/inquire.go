@@ -17,6 +17,9 @@ func (g *Gateway) Inquire(ctx context.Context, id string, req longstop.InquireRe
 	if err != nil {
 		return longstop.Action{}, err
 	}
+	if err := theirs(&earlier, peer); err != nil {
+		return longstop.Action{}, err
+	}
 	script := req.Script
 	switch {
 	case req.Kind != longstop.InquiryPreflight && req.Kind != longstop.InquiryVerify:
@@ -42,14 +45,15 @@ func (g *Gateway) Inquire(ctx context.Context, id string, req longstop.InquireRe
 	}
 	run := longstop.RunRequest{Host: earlier.Host, Key: req.Key, By: req.By, Request: longstop.Request{Script: script, Cwd: earlier.Request.Cwd,
 		Effect: longstop.EffectRead, Leftover: longstop.LeftoverKill, DeadlineS: within, Reason: fmt.Sprintf("%s of %s", req.Kind, earlier.ID)}}
-	next := &nextAttempt{g: g, earlier: earlier, inquires: req.Kind, by: words(requester(req.By, peer))}
+	next := &nextAttempt{g: g, earlier: earlier, inquires: req.Kind,
+		given: req.Script != "" && peer.Kind == longstop.RequesterAgent, by: words(requester(req.By, peer))}
 	return g.launch(ctx, run, next, peer, told)
 }
 
 // beginInquiry notes on the earlier action, in the transaction that makes the new one, that it is asked about.
 func (n *nextAttempt) beginInquiry(d *draft, made *draft) {
 	d.Checks = append(append([]longstop.Inquiry(nil), d.Checks...),
-		longstop.Inquiry{ActionID: made.ID, Kind: n.inquires, State: longstop.CheckRunning, At: made.at})
+		longstop.Inquiry{ActionID: made.ID, Kind: n.inquires, State: longstop.CheckRunning, At: made.at, Given: n.given})
 	d.note(journal.Inquired, n.by, map[string]any{"kind": n.inquires, "inquiry": made.ID})
 }
 

@@ -57,6 +57,45 @@ func TestPointInquiry(t *testing.T) {
 	b.wait(next.ID)
 }
 
+// What an agent makes up to ask says nothing for a retry, and another's work it does not ask about or ask again.
+func TestPointAgentsAnswersAllowNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	scout := longstop.Requester{Kind: longstop.RequesterAgent, Name: "scout", Via: "http"}
+	other := longstop.Requester{Kind: longstop.RequesterAgent, Name: "other", Via: "http"}
+	work := longstop.RunRequest{Host: "loop", Request: longstop.Request{Script: "exit 1"}}
+	a, err := b.Run(t.Context(), work, scout, gateway.Told{})
+	b.must(err)
+	first := b.wait(a.ID)
+	asks := longstop.InquireRequest{Kind: longstop.InquiryPreflight, Script: "exit 0"}
+	for _, by := range []longstop.Requester{scout, other} {
+		want := longstop.CodeNotRetriable
+		asked, err := b.Inquire(t.Context(), string(first.ID), asks, by, gateway.Told{})
+		if by == other {
+			if want = longstop.CodeNotAllowed; longstop.CodeOf(err) != want {
+				t.Errorf("%s asks about another's work: %v", by.Name, err)
+			}
+		} else {
+			b.must(err)
+			b.wait(asked.ID)
+		}
+		for _, preflight := range []string{"", "exit 0"} {
+			_, err := b.Retry(t.Context(), string(first.ID), longstop.RetryRequest{Preflight: preflight}, by, gateway.Told{})
+			if longstop.CodeOf(err) != want {
+				t.Errorf("%s asks again (%q): %v", by.Name, preflight, err)
+			}
+		}
+	}
+	seen, err := b.Action(t.Context(), string(first.ID))
+	b.must(err)
+	if len(seen.Checks) != 1 || seen.Checks[0].State != longstop.CheckPassed || !seen.Checks[0].Given {
+		t.Errorf("%s", pretty(seen.Checks))
+	}
+	next, err := b.retry(first.ID, longstop.RetryRequest{Preflight: "exit 0"}) // a person's word is another matter
+	b.must(err)
+	b.wait(next.ID)
+}
+
 // What goes on, has no script or is not asked in these words is not asked about; nothing is started then.
 func TestPointInquiryRefused(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,12 @@ func (g *Gateway) Retry(ctx context.Context, id string, req longstop.RetryReques
 	if err != nil {
 		return longstop.Action{}, err
 	}
-	next := &nextAttempt{g: g, earlier: earlier, preflight: req.Preflight != "", by: words(requester(req.By, peer))}
+	if err := theirs(&earlier, peer); err != nil {
+		return longstop.Action{}, err
+	}
+	// An agent's own preflight says nothing that its retry does not say already.
+	asked := req.Preflight != "" && peer.Kind != longstop.RequesterAgent
+	next := &nextAttempt{g: g, earlier: earlier, preflight: asked, by: words(requester(req.By, peer))}
 	if err := next.allowed(ctx, &earlier, req.Key); err != nil {
 		next.refuse(ctx, err)
 		return longstop.Action{}, err
@@ -37,6 +42,16 @@ func (g *Gateway) Retry(ctx context.Context, id string, req longstop.RetryReques
 	return a, err
 }
 
+// theirs refuses an agent whose action it is not: what another asked for is not asked again on its behalf.
+func theirs(a *longstop.Action, peer longstop.Requester) error {
+	if peer.Kind != longstop.RequesterAgent || a.RequestedBy.Kind == peer.Kind && a.RequestedBy.Name == peer.Name {
+		return nil
+	}
+	return &longstop.Error{Code: longstop.CodeNotAllowed, ActionID: a.ID,
+		Message: fmt.Sprintf("%s was asked for by %s: an agent asks again for what it asked for itself", a.ID, words(a.RequestedBy)),
+		Hint:    "longstop show " + string(a.ID)}
+}
+
 // nextAttempt is a launch of work that an earlier action was for. Nil is new work: its methods do nothing.
 type nextAttempt struct {
 	g         *Gateway
@@ -44,6 +59,7 @@ type nextAttempt struct {
 	preflight bool            // one is given with the retry
 	by        string
 	inquires  longstop.InquiryKind // not the work again, but the application about it
+	given     bool                 // an agent gave the script for that
 	differs   []string             // what is asked otherwise than by the earlier one
 
 	marked longstop.Action // the earlier one, once it names this one

@@ -2,8 +2,10 @@ package journal
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 )
 
@@ -125,7 +127,7 @@ func appendDiff(patch, before, after []byte) ([]byte, error) {
 	patch = append(patch, '{')
 	for _, m := range now {
 		was := find(old, m.name)
-		if bytes.Equal(was, m.value) {
+		if bytes.Equal(was, m.value) || sameValue(was, m.value) {
 			continue
 		}
 		patch = begin(patch, m.name)
@@ -143,6 +145,17 @@ func appendDiff(patch, before, after []byte) ([]byte, error) {
 		}
 	}
 	return append(patch, '}'), nil
+}
+
+// sameValue reports whether two values that are spelled differently say the same. What somebody wrote into a
+// store in another spelling is no change that the log should tell of: it would then be the log's own word.
+func sameValue(a, b []byte) bool {
+	digits := func(v []byte) bool { return len(bytes.Trim(v, "-0123456789")) == 0 }
+	if len(a) == 0 || isObject(a) && isObject(b) || digits(a) && digits(b) {
+		return false
+	}
+	var is, was any
+	return json.Unmarshal(a, &was) == nil && json.Unmarshal(b, &is) == nil && reflect.DeepEqual(is, was)
 }
 
 // begin appends a member's name to an object that is being written.

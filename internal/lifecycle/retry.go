@@ -64,10 +64,11 @@ func mayStillRun(a *longstop.Action) bool {
 	return a.Alive != longstop.AliveNo
 }
 
-// askedWhetherToDo reports whether the last preflight that was run afterwards let the work go on.
+// askedWhetherToDo reports whether the last preflight that was run afterwards let the work go on. One that
+// an agent made up is none.
 func askedWhetherToDo(a *longstop.Action) bool {
 	for i := len(a.Checks) - 1; i >= 0; i-- {
-		if c := a.Checks[i]; c.Kind == longstop.InquiryPreflight {
+		if c := a.Checks[i]; c.Kind == longstop.InquiryPreflight && !c.Given {
 			return c.State == longstop.CheckPassed
 		}
 	}
