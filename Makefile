@@ -26,7 +26,7 @@ demo: build ## show what Longstop is for, on this machine alone, in a page
 .PHONY: test
 test: ## install the Debian packages the tests need (where allowed), then run the tests
 	@test/packages test
-	$(GO) test -parallel 6 $(GOTESTFLAGS) ./...
+	$(GO) test -parallel 4 $(GOTESTFLAGS) ./...
 
 SEEDS ?= 10000
 .PHONY: sim
