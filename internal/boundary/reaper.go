@@ -37,6 +37,9 @@ func (r *Reaper) Start(start func() (pid int, err error)) (Identity, error) {
 		return Identity{}, err
 	}
 	s, err := r.child(pid)
+	if err == nil && s.State == Hidden { // from the first: we could not know it again
+		return Identity{}, ErrHidden
+	}
 	return s.Identity, err
 }
 

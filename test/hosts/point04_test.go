@@ -344,6 +344,9 @@ func (l *lane) end(t *testing.T) {
 	if err != nil {
 		t.Errorf("%s killed: the journal: %v", l.victim, err)
 	}
+	if r := l.g.longstop(t, "journal", "rebuild", "--check"); r.status != 0 {
+		t.Errorf("%s killed: what is stored is not what the journal gives: %s", l.victim, r)
+	}
 	t.Logf("%s killed at %d moments %v of %d runs: %d actions, %d accepted, %d lines; outcomes %v; said by %v; known at most %v after; not launched because %v",
 		l.victim, l.moments(), l.struck, len(l.lives), len(l.known), accepted, lines, outcomes, writers, l.slowest.Round(10*time.Millisecond), unsent)
 }
