@@ -220,11 +220,13 @@ func parse(text string, shell syntax.LangVariant) (stmts []*syntax.Stmt, err err
 			err = fmt.Errorf("the parser failed: %v", p)
 		}
 	}()
-	err = syntax.NewParser(syntax.Variant(shell)).Stmts(shallow{strings.NewReader(text)}, func(st *syntax.Stmt) bool {
+	for st, err := range syntax.NewParser(syntax.Variant(shell)).StmtsSeq(shallow{strings.NewReader(text)}) {
+		if err != nil {
+			return stmts, err
+		}
 		stmts = append(stmts, st)
-		return true
-	})
-	return stmts, err
+	}
+	return stmts, nil
 }
 
 // shallow is a reader that fails once whoever reads from it is too deep in calls. The parser reads a
