@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -85,6 +86,7 @@ type interrupted struct {
 	at     station
 	key    string
 	random *rand.Rand
+	effect longstop.Effect
 	id     longstop.ActionID
 	run    longstop.RunID
 }
@@ -123,8 +125,9 @@ func (c *interrupted) cancel(t *testing.T) (taken bool) {
 func (c *interrupted) launch(t *testing.T) {
 	t.Helper()
 	T := []string{"", "exit 0"}[c.random.IntN(2)]
+	c.effect = []longstop.Effect{longstop.EffectOnce, longstop.EffectIdempotent}[c.random.IntN(2)]
 	file := "/home/deploy/" + c.key
-	c.id = c.g.launch(t, "--grace", "300ms", "--env", "T="+T, c.h.Name, "-c", fmt.Sprintf(stubborn, file))
+	c.id = c.g.launch(t, "--grace", "300ms", "--effect", string(c.effect), "--env", "T="+T, c.h.Name, "-c", fmt.Sprintf(stubborn, file))
 	eventually(t, 20*time.Second, "three processes of "+c.key, func() bool { return c.in.lines(file) == 1 })
 	c.run = c.g.show(t, c.id).RunID
 }
@@ -137,6 +140,8 @@ func (c *interrupted) shown(t *testing.T) longstop.Action {
 	switch {
 	case after > 0 && (a.Alive == longstop.AliveNo || a.Cancel.State == longstop.CancelConfirmed || a.Outcome == longstop.OutcomeCancelled):
 		t.Errorf("%s, %s interrupted: said to be over, and %d processes live:\n%s", c.key, c.at.name, after, pretty(a))
+	case after > 0 && (a.Retry == nil || a.Retry.Allowed):
+		t.Errorf("%s, %s interrupted: said to be retried freely, and %d processes live:\n%s", c.key, c.at.name, after, pretty(a))
 	case a.Outcome == longstop.OutcomeSucceeded, a.Outcome == longstop.OutcomeFailed, a.Outcome == longstop.OutcomeNotStarted:
 		t.Errorf("%s, %s interrupted: %s", c.key, c.at.name, pretty(a))
 	}
@@ -165,4 +170,27 @@ func (c *interrupted) over(t *testing.T, a longstop.Action) {
 	if r := c.g.longstop(t, "logs", string(c.id)); r.stdout != "ready\n" {
 		t.Errorf("%s: its output: %s", c.key, r)
 	}
+	c.retried(t)
+}
+
+// retried: with nothing left of it, the effect decides, and a retry does what show says of it.
+func (c *interrupted) retried(t *testing.T) {
+	t.Helper()
+	a := c.g.show(t, c.id)
+	may := c.effect == longstop.EffectIdempotent
+	if a.Retry == nil || a.Retry.Allowed != may {
+		t.Errorf("%s: effect %s, and of a retry it is said\n%s", c.key, c.effect, pretty(a.Retry))
+	}
+	r := c.g.longstop(t, "retry", string(c.id), "-d", "--env", "T=exit 0")
+	if !may {
+		if r.status != 251 || !strings.Contains(r.stderr, a.Retry.Because) {
+			t.Errorf("%s: a retry that show forbids: %s", c.key, r)
+		}
+		return
+	}
+	next := longstop.ActionID(strings.TrimSpace(r.stdout))
+	if r.status != 0 || c.g.show(t, next).RetryOf != c.id {
+		t.Fatalf("%s: a retry that show allows: %s", c.key, r)
+	}
+	c.g.must(t, "cancel", string(next))
 }
