@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -391,5 +393,35 @@ func TestApprovalOfADirectAction(t *testing.T) {
 	kinds := b.kinds(a.ID)
 	if used := slices.Index(kinds, "approval_consumed"); used < 0 || kinds[used+1] != "launch_intended" {
 		t.Errorf("%v", kinds)
+	}
+}
+
+// Standard input that waits for approval is there when it comes, however long that takes.
+func TestPointStdinWaitsForApproval(t *testing.T) {
+	t.Parallel()
+	b := newApprovals(t)
+	stdin, err := b.SpoolStdin(t.Context(), strings.NewReader("kept for long"))
+	b.must(err)
+	req := script("cat")
+	req.StdinID = stdin.ID
+	a := b.ask(req)
+	left, err := b.SpoolStdin(t.Context(), strings.NewReader("taken by nobody"))
+	b.must(err)
+	folder := filepath.Join(b.home, "stdin")
+	old := time.Now().Add(-25 * time.Hour)
+	for _, name := range []string{stdin.ID, stdin.ID + ".json", left.ID, left.ID + ".json"} {
+		b.must(os.Chtimes(filepath.Join(folder, name), old, old))
+	}
+	_, err = b.SpoolStdin(t.Context(), strings.NewReader("sweeps"))
+	b.must(err)
+	if _, err := os.Stat(filepath.Join(folder, left.ID)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("input that nobody took is kept for ever: %v", err)
+	}
+	b.approve(a.ID)
+	if a := b.wait(a.ID); a.Outcome != longstop.OutcomeSucceeded || b.output(a.ID, "stdout") != "kept for long" {
+		t.Errorf("%s", pretty(a))
+	}
+	if _, err := os.Stat(filepath.Join(folder, stdin.ID)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("input that was sent is kept: %v", err)
 	}
 }

@@ -79,6 +79,7 @@ type Gateway struct {
 	policy     atomic.Pointer[policy.Policy] // that holds; nil allows everything
 	policyTurn sync.Mutex
 	directs    sync.Map // longstop.ActionID to *direct: those whose channel is open
+	stdins     sync.Map // by file name: spooled input that a launch may still send
 
 	enrolling sync.Mutex // held while a host is enrolled or removed
 

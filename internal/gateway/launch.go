@@ -58,7 +58,8 @@ func (g *Gateway) launch(ctx context.Context, req longstop.RunRequest, next *nex
 	case !existing && a.Launch.State == longstop.LaunchRejected:
 		l.dropped()
 	case !existing:
-		g.goes(l.run)
+		release := g.holdStdin(want.stdin)
+		g.goes(func() { defer release(); l.run() })
 		runtime.Gosched() // the host is told before anybody here is
 	case told.Note != nil:
 		told.Note("this key has its run since " + a.CreatedAt.Local().Format(time.DateTime) + ": nothing new is started")

@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -26,7 +28,7 @@ const (
 type sessions struct {
 	mu        sync.RWMutex
 	standing  map[identity]longstop.SessionID // the default one of each owner, as last seen; it may have ended
-	withdrawn map[longstop.SessionID]bool     // ended, and with them the leases of their runs
+	withdrawn map[longstop.SessionID]bool     // ended, and with them the leases of their runs, while there are any
 }
 
 // identity is whose a session is.
@@ -211,8 +213,13 @@ func (g *Gateway) endSession(ctx context.Context, id longstop.SessionID, end *en
 			return err
 		}
 		ids, err := tx.UnresolvedIn(id)
-		if err != nil || len(ids) > 0 && end.because == longstop.SessionIdle {
+		if err != nil {
 			return err
+		}
+		if end.because == longstop.SessionIdle {
+			if idle, err := g.isIdle(tx, id, ids); !idle {
+				return err
+			}
 		}
 		s.EndedAt, s.EndedBy, s.EndedBecause, s.EndCancels = g.now(), end.by, end.because, end.cancels
 		if err := tx.PutSession(s, journal.Entry{At: s.EndedAt, Kind: journal.SessionEnded, By: end.by}); err != nil {
@@ -243,6 +250,20 @@ func (g *Gateway) endSession(ctx context.Context, id longstop.SessionID, end *en
 		}
 	}
 	return nil
+}
+
+// isIdle reports whether nothing has happened in a session for as long as configured, and nothing is unresolved.
+// It is asked in the transaction that ends the session: whoever used it before that has kept it open.
+func (g *Gateway) isIdle(tx *sqlite.Tx, id longstop.SessionID, unresolved []longstop.ActionID) (bool, error) {
+	if len(unresolved) > 0 {
+		return false, nil
+	}
+	last, err := tx.LastUsed(id)
+	return err == nil && g.idleSince(last), err
+}
+
+func (g *Gateway) idleSince(last longstop.Time) bool {
+	return g.now().Sub(last.Time) >= g.cfg.SessionIdle
 }
 
 // Session returns a session by its id or a part of it that fits no other. An agent sees its own.
@@ -283,6 +304,7 @@ func (g *Gateway) endIdle() {
 	defer ticker.Stop()
 	for {
 		g.endIdleOnce()
+		g.forgetWithdrawn()
 		select {
 		case <-ticker.C:
 		case <-g.ctx.Done():
@@ -299,7 +321,7 @@ func (g *Gateway) endIdleOnce() {
 			return
 		}
 		for _, s := range list {
-			if !s.Ended() && s.Unresolved == 0 && g.now().Sub(s.LastUsedAt.Time) >= g.cfg.SessionIdle {
+			if !s.Ended() && s.Unresolved == 0 && g.idleSince(s.LastUsedAt) {
 				g.endSession(g.ctx, s.ID, &ending{by: g.by, because: longstop.SessionIdle, cancels: longstop.CancelsLeased})
 			}
 		}
@@ -307,5 +329,27 @@ func (g *Gateway) endIdleOnce() {
 			return
 		}
 		page.Before = list[len(list)-1].ID
+	}
+}
+
+// forgetWithdrawn forgets ended sessions none of whose runs is left: nothing joins them any more. What it forgets
+// was known before the store was asked.
+func (g *Gateway) forgetWithdrawn() {
+	g.sessions.mu.RLock()
+	known := slices.Collect(maps.Keys(g.sessions.withdrawn))
+	g.sessions.mu.RUnlock()
+	if len(known) == 0 {
+		return
+	}
+	left, err := g.store.Withdrawn(g.ctx)
+	if err != nil {
+		return
+	}
+	g.sessions.mu.Lock()
+	defer g.sessions.mu.Unlock()
+	for _, id := range known {
+		if !slices.Contains(left, id) {
+			delete(g.sessions.withdrawn, id)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/longstop/longstop"
@@ -125,6 +126,17 @@ func (g *Gateway) sendStdin(ctx context.Context, ch *channel, id longstop.RunID,
 	return nil
 }
 
+// holdStdin keeps a launch's input for as long as it may be sent, however long it waits for approval, and returns
+// what ends that.
+func (g *Gateway) holdStdin(path string) func() {
+	if path == "" {
+		return func() {}
+	}
+	name := filepath.Base(path)
+	g.stdins.Store(name, true)
+	return func() { g.stdins.Delete(name) }
+}
+
 // dropStdin removes input that a run has taken. What is known of it stays for a day, so that the
 // same request under the same key is recognised.
 func dropStdin(path string) {
@@ -139,6 +151,9 @@ func (g *Gateway) sweepStdin() {
 		return
 	}
 	for _, e := range entries {
+		if _, held := g.stdins.Load(strings.TrimSuffix(e.Name(), ".json")); held {
+			continue
+		}
 		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > stdinKept {
 			os.Remove(filepath.Join(g.stdinFolder(), e.Name()))
 		}

@@ -163,8 +163,21 @@ func (s *Store) view(ctx context.Context, of longstop.Session) (longstop.Session
 // itself.
 func (s *Store) lastUsed(ctx context.Context, id longstop.SessionID) (longstop.Time, error) {
 	var data []byte
-	err := s.reads.QueryRowContext(ctx, `SELECT bytes FROM entries INDEXED BY entries_session
-		WHERE session_id = ? AND kind NOT IN ('`+string(journal.RetentionApplied)+`', '`+string(journal.SessionEnded)+`') ORDER BY idx DESC LIMIT 1`, string(id)).Scan(&data)
+	err := s.reads.QueryRowContext(ctx, selectLastUse, string(id)).Scan(&data)
+	return readLastUse(id, data, err)
+}
+
+// LastUsed is the same as it is inside the transaction.
+func (tx *Tx) LastUsed(id longstop.SessionID) (longstop.Time, error) {
+	var data []byte
+	err := tx.store.stmt.lastUse.QueryRow(string(id)).Scan(&data)
+	return readLastUse(id, data, err)
+}
+
+const selectLastUse = `SELECT bytes FROM entries INDEXED BY entries_session
+	WHERE session_id = ? AND kind NOT IN ('` + string(journal.RetentionApplied) + `', '` + string(journal.SessionEnded) + `') ORDER BY idx DESC LIMIT 1`
+
+func readLastUse(id longstop.SessionID, data []byte, err error) (longstop.Time, error) {
 	if err != nil {
 		return longstop.Time{}, fmt.Errorf("look for the last entry of %s: %w", id, err)
 	}

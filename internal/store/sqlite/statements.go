@@ -32,7 +32,7 @@ type statements struct {
 	addToken, revokeToken      *sql.Stmt
 	session, putSession        *sql.Stmt
 	defaultSession             *sql.Stmt
-	unresolvedIn               *sql.Stmt
+	unresolvedIn, lastUse      *sql.Stmt
 
 	putApprover, deleteApprover *sql.Stmt
 
@@ -94,6 +94,7 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.putSession: `INSERT INTO sessions (` + sessionColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (id) DO UPDATE SET ended = excluded.ended, json = excluded.json`,
 		&s.unresolvedIn: `SELECT id FROM actions INDEXED BY actions_unresolved WHERE session_id = ? AND unresolved = 1 ORDER BY seq`,
+		&s.lastUse:      selectLastUse,
 
 		&s.addToken:    `INSERT INTO tokens (hash, name, created_at, expires_at) VALUES (?, ?, ?, ?)`,
 		&s.revokeToken: `UPDATE tokens SET revoked_at = ?1 WHERE name = ?2 AND revoked_at IS NULL`,
