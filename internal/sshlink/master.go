@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -221,7 +222,20 @@ func (m *master) lastWords(reason error) error {
 	if state, reaped := m.child.state(); reaped && !state.Exited() {
 		return fmt.Errorf("the ssh master ended: %v", state)
 	}
+	if errors.Is(reason, io.EOF) {
+		return m.wordless(reason)
+	}
 	return reason
+}
+
+// wordless is the end of a master that told nobody why: how it exited, and where its log ends.
+func (m *master) wordless(reason error) error {
+	how := "the ssh master closed it"
+	if state, reaped := m.child.state(); reaped {
+		how = fmt.Sprintf("the ssh master ended: %v", state)
+	}
+	lines := strings.Split(strings.TrimSpace(m.final), "\n")
+	return fmt.Errorf("%s without a word (%q): %w", how, printable(lines[len(lines)-1]), reason)
 }
 
 // checkDir makes the folder of sockets and logs, and refuses one that others can reach.

@@ -181,7 +181,8 @@ func (g *gateway) enrolAs(t *testing.T, h *rig.Host, account string, flags ...st
 	if r := g.longstop(t, args...); r.status == 0 {
 		return name
 	} else if !strings.Contains(r.stderr, "timed out") {
-		t.Fatal(r)
+		said, err := h.Try(t.Context(), "journalctl", "-b", "--no-pager", "-n", "60")
+		t.Fatalf("%s\nthe journal of %s (%v):\n%s", r, h.Name, err, said)
 	}
 	g.must(t, args...) // a machine that boots many hosts at once may keep one waiting for too long
 	return name
