@@ -22,7 +22,7 @@ func (s *Server) spoolStdin(w http.ResponseWriter, r *http.Request) error {
 	if err := queryOf(r).check(); err != nil {
 		return err
 	}
-	stdin, err := s.gateway.SpoolStdin(r.Context(), r.Body)
+	stdin, err := s.gateway.SpoolStdin(r.Context(), heldBody{r})
 	if err != nil {
 		return err
 	}
@@ -69,6 +69,9 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
 	a, err := s.gateway.Wait(ctx, r.PathValue("id"))
+	if why := refusal(r); why != nil {
+		return why
+	}
 	// The end of the wait is an answer: the action as it is.
 	if err != nil && (ctx.Err() == nil || a.ID == "") {
 		return err

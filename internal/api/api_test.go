@@ -52,6 +52,17 @@ func serve(t *testing.T, f *fake) (*client.Client, *Server) {
 // raw makes a request as any HTTP client would.
 func raw(t *testing.T, c *client.Client, method, path, body string, header ...string) (*http.Response, string) {
 	t.Helper()
+	resp := open(t, c, method, path, body, header...)
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(data)
+}
+
+// open does too, and leaves the answer's body to be read.
+func open(t *testing.T, c *client.Client, method, path, body string, header ...string) *http.Response {
+	t.Helper()
 	h := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", c.Home.Socket())
@@ -71,12 +82,8 @@ func raw(t *testing.T, c *client.Client, method, path, body string, header ...st
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp, string(data)
+	t.Cleanup(func() { resp.Body.Close() })
+	return resp
 }
 
 func TestCancelTellsItsSteps(t *testing.T) {

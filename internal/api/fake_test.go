@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/longstop/longstop"
@@ -40,6 +41,8 @@ type fake struct {
 	gap      longstop.Dropped // of both streams
 	released bool             // somebody can still write
 	ended    map[string]bool  // streams whose end was told
+
+	revoked atomic.Bool // the one token
 }
 
 // end says whether a stream is over at an offset. f.mu is held.
@@ -244,7 +247,9 @@ func (f *fake) Output(ctx context.Context, id, stream string, offset int64, max 
 		f.outErr = nil
 		return wire.OutputAnswer{}, err
 	}
-	f.await(ctx, func() bool { return int64(len(f.out[stream])) > offset || f.action.Settled() && !f.released })
+	if err := f.await(ctx, func() bool { return int64(len(f.out[stream])) > offset || f.action.Settled() && !f.released }); err != nil {
+		return wire.OutputAnswer{}, err
+	}
 	var dropped []longstop.Dropped
 	if gap := f.gap; gap.From <= offset && offset < gap.To {
 		gap.From = offset
@@ -272,8 +277,14 @@ func (f *fake) Inspect(context.Context, string) (wire.InspectAnswer, error) {
 	return wire.InspectAnswer{Complete: true}, nil
 }
 
-func (f *fake) Cancel(_ context.Context, id string, by longstop.Requester, note func(string)) (longstop.Action, error) {
-	err := f.cancel(note)
+// Cancel without a script is one that no host answers: it lasts as long as its caller.
+func (f *fake) Cancel(ctx context.Context, id string, by longstop.Requester, note func(string)) (longstop.Action, error) {
+	var err error
+	if f.cancel != nil {
+		err = f.cancel(note)
+	} else {
+		<-ctx.Done()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.action, err
@@ -305,7 +316,7 @@ func (f *fake) Raw(context.Context, string) ([]gateway.RawAnswer, error) {
 
 // Agent knows one token.
 func (f *fake) Agent(_ context.Context, token string) (longstop.Requester, error) {
-	if token != "lst_scout" {
+	if token != "lst_scout" || f.revoked.Load() {
 		return longstop.Requester{}, &longstop.Error{Code: longstop.CodeTokenRefused, Message: "the token is not known here", Hint: "longstop token create NAME"}
 	}
 	return longstop.Requester{Kind: longstop.RequesterAgent, Name: "scout", Via: "http"}, nil

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -110,7 +111,7 @@ func (st *stream) beats(ctx context.Context, every time.Duration) {
 func (s *Server) told(w http.ResponseWriter, r *http.Request, follow bool, status int, do func(note func(string)) (any, error)) error {
 	if !follow {
 		result, err := do(func(string) {})
-		if err != nil {
+		if err = cmp.Or(refusal(r), err); err != nil {
 			return err
 		}
 		return writeJSON(w, status, result)
@@ -121,7 +122,7 @@ func (s *Server) told(w http.ResponseWriter, r *http.Request, follow bool, statu
 	var beating sync.WaitGroup
 	beating.Go(func() { st.beats(ctx, s.beat) })
 	result, err := do(st.note)
-	if err != nil {
+	if err = cmp.Or(refusal(r), err); err != nil {
 		st.fail(err)
 	} else {
 		st.json(longstop.FollowResult, result, true)
@@ -179,7 +180,7 @@ func (s *Server) inquire(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) launched(w http.ResponseWriter, r *http.Request, follow bool, from wanted, launch func(context.Context, gateway.Told) (longstop.Action, error)) error {
 	if !follow {
 		a, err := launch(r.Context(), gateway.Told{})
-		if err != nil {
+		if err = cmp.Or(refusal(r), err); err != nil {
 			return err
 		}
 		w.Header().Set("Location", "/api/v1/actions/"+string(a.ID))
@@ -234,7 +235,7 @@ func (s *Server) following(w http.ResponseWriter, r *http.Request, output wanted
 		err = f.follow(a)
 	}
 	if err != nil {
-		f.fail(err)
+		f.fail(cmp.Or(refusal(r), err))
 	}
 	gone()
 	stopStopping()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/longstop/longstop"
 )
@@ -50,6 +51,48 @@ func (s *Server) identify(r *http.Request) (*http.Request, error) {
 		}
 	}
 	return r.WithContext(context.WithValue(r.Context(), askerKey{}, who)), nil
+}
+
+// held gives a request a context that ends once the token it bears holds no more: who asks is asked again at each
+// beat, and refusal is then what a new request would get. A peer of the socket stays who it is.
+func (s *Server) held(r *http.Request) (held *http.Request, end func()) {
+	if len(r.Header.Values("Authorization")) == 0 {
+		return r, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	asks := time.NewTicker(s.beat)
+	go func() {
+		defer asks.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-asks.C:
+				if _, err := s.identify(r); longstop.CodeOf(err) == longstop.CodeTokenRefused {
+					cancel(err)
+				}
+			}
+		}
+	}()
+	return r.WithContext(ctx), func() { cancel(nil) }
+}
+
+// refusal is why a request is not answered any further; nil where it is.
+func refusal(r *http.Request) error {
+	if cause := context.Cause(r.Context()); longstop.CodeOf(cause) == longstop.CodeTokenRefused {
+		return cause
+	}
+	return nil
+}
+
+// heldBody reads a request's body for as long as the request is held.
+type heldBody struct{ r *http.Request }
+
+func (b heldBody) Read(p []byte) (int, error) {
+	if err := b.r.Context().Err(); err != nil {
+		return 0, err
+	}
+	return b.r.Body.Read(p)
 }
 
 // refusedPeer is a connection of another user.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -104,7 +105,11 @@ func (s *Server) answer(to route) http.Handler {
 			err = s.admits(to, r)
 		}
 		if err == nil {
-			err = to.answer(s, w, r)
+			held, end := s.held(r)
+			defer end()
+			if err = to.answer(s, w, held); err != nil {
+				err = cmp.Or(refusal(held), err)
+			}
 		}
 		if err != nil {
 			s.problem(w, r, err)

@@ -51,7 +51,7 @@ func tokenUsage(message string) error {
 // Tokens lists all tokens, revoked and expired ones too, newest first.
 func (g *Gateway) Tokens(ctx context.Context) ([]longstop.Token, error) { return g.store.Tokens(ctx) }
 
-// RevokeToken takes a token back: the next request that shows it is refused. What runs goes on.
+// RevokeToken takes a token back: the next request that shows it is refused, and what it has open ends. What runs goes on.
 func (g *Gateway) RevokeToken(ctx context.Context, name string, by longstop.Requester) error {
 	return g.store.Update(ctx, func(tx *sqlite.Tx) error {
 		at := g.now()
