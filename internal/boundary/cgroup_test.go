@@ -262,8 +262,7 @@ func await(t *testing.T, said <-chan bool, want bool) {
 	}
 }
 
-// A process that was freshly started finds a run's cgroup by the run's id or by its place, and only
-// that one.
+// A process that was freshly started finds a run's cgroup by its place, and only that one.
 func TestCgroupIsFoundAgain(t *testing.T) {
 	t.Parallel()
 	home := testHome(t)
@@ -274,11 +273,6 @@ func TestCgroupIsFoundAgain(t *testing.T) {
 	if _, err := home.Create(run); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("made twice: %v", err)
 	}
-	byName, err := home.Open(run)
-	if err != nil || byName.Place() != c.Place() {
-		t.Fatalf("Open = %+v, %v; want %+v", byName, err, c.Place())
-	}
-	byName.Close()
 	if again, err := OpenCgroup(c.Place()); err != nil {
 		t.Error(err)
 	} else {
@@ -354,7 +348,7 @@ func TestLaw7CgroupOfAnotherUserAndLinks(t *testing.T) {
 	if err := os.Symlink(c.Place().Path, filepath.Join(tmp, string(run))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (Home{Dir: tmp}).Open(run); !errors.Is(err, ErrCgroupForeign) {
+	if _, err := openCgroup(filepath.Join(tmp, string(run))); !errors.Is(err, ErrCgroupForeign) {
 		t.Errorf("a link: %v", err)
 	}
 	if err := os.Mkdir(filepath.Join(tmp, "plain"), 0755); err != nil {

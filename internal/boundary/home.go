@@ -170,11 +170,6 @@ func (h Home) make() error {
 	return err
 }
 
-// Open opens the cgroup of a run that was made in this home. One that is not there is ErrCgroupGone.
-func (h Home) Open(run longstop.RunID) (*Cgroup, error) {
-	return openCgroup(filepath.Join(h.Dir, string(run)))
-}
-
 // Sweep removes the empty cgroups that nobody has open: those of runs whose owner died, and nobody
 // has looked at them since; and the servants'. It returns the runs.
 func (h Home) Sweep() (runs []longstop.RunID, err error) {

@@ -47,7 +47,7 @@ func TestSweepTakesWhatIsEmptyAndNobodys(t *testing.T) {
 			t.Errorf("swept too: %v", err)
 		}
 	}
-	if c, err := home.Open(fullRun); err != nil || !c.full(t) {
+	if c, err := openCgroup(filepath.Join(home.Dir, string(fullRun))); err != nil || !c.full(t) {
 		t.Errorf("the full one: %v", err)
 	} else {
 		c.Close()

@@ -60,9 +60,9 @@ func TestLaw2FinalStatesNeverChangeHoweverRecordsArrive(t *testing.T) {
 // A second end is told, and changes nothing, whenever it was written and whoever wrote it.
 func TestLaw2ASecondEndIsAContradiction(t *testing.T) {
 	t.Parallel()
-	finals := lifecycle.Workloads.Final()
-	for _, first := range finals {
-		for _, second := range finals {
+	ends := finals(lifecycle.Workloads)
+	for _, first := range ends {
+		for _, second := range ends {
 			if first == second {
 				continue
 			}

@@ -69,14 +69,3 @@ func (t *Table[S]) Path(from, to S) []S {
 
 // Reaches reports whether to lies on some way from from.
 func (t *Table[S]) Reaches(from, to S) bool { return len(t.Path(from, to)) > 0 }
-
-// Final returns the states that nothing follows.
-func (t *Table[S]) Final() []S {
-	var final []S
-	for _, s := range t.States {
-		if !slices.ContainsFunc(t.Edges, func(e Edge[S]) bool { return e.From == s }) {
-			final = append(final, s)
-		}
-	}
-	return final
-}

@@ -5,8 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/longstop/longstop/internal/lifecycle"
 )
 
 var update = flag.Bool("update", false, "write docs/states.md")
@@ -15,7 +13,7 @@ const statesPage = "../../docs/states.md"
 
 func TestStatesPage(t *testing.T) {
 	t.Parallel()
-	want := lifecycle.Markdown()
+	want := markdown()
 	if *update {
 		if err := os.WriteFile(statesPage, []byte(want), 0o644); err != nil {
 			t.Fatal(err)

@@ -99,9 +99,6 @@ func checkTable[S ~string](t *testing.T, table *lifecycle.Table[S]) {
 				t.Errorf("%s: the path from %s to %s is %v", table.Name, s, to, path)
 			}
 		}
-		if slices.Contains(table.Final(), s) != !slices.ContainsFunc(table.Edges, func(e lifecycle.Edge[S]) bool { return e.From == s }) {
-			t.Errorf("%s: %s is final: %t", table.Name, s, slices.Contains(table.Final(), s))
-		}
 	}
 }
 
@@ -109,8 +106,8 @@ func checkTable[S ~string](t *testing.T, table *lifecycle.Table[S]) {
 func TestLaw2FinalStatesOfAWorkloadHaveNoWayOut(t *testing.T) {
 	t.Parallel()
 	for _, s := range lifecycle.Workloads.States {
-		if s.Final() != slices.Contains(lifecycle.Workloads.Final(), s) {
-			t.Errorf("%s: Final() is %t, the table's final states are %v", s, s.Final(), lifecycle.Workloads.Final())
+		if s.Final() != slices.Contains(finals(lifecycle.Workloads), s) {
+			t.Errorf("%s: Final() is %t, the table's final states are %v", s, s.Final(), finals(lifecycle.Workloads))
 		}
 	}
 }

@@ -10,9 +10,7 @@ import (
 // megabyte of output is not copied. Body must be JSON already: it is copied once and not looked at.
 func WriteAnswer(w io.Writer, answer Answer) error {
 	if len(answer.Data) == 0 {
-		body := answer.Body
-		answer.Body = nil
-		return writeMessage(w, answer.Nonce, answer, body)
+		return writeWhole(w, answer)
 	}
 	head, tail, err := AroundData(answer, len(answer.Data))
 	if err != nil {
@@ -46,21 +44,16 @@ func AroundData(answer Answer, size int) (head, tail []byte, err error) {
 	return append(head, message...), appendTrailer(nil, frameEnd, answer.Nonce), nil
 }
 
-// WriteRequest writes a request as one frame, as WriteAnswer does.
-func WriteRequest(w io.Writer, request Request) error {
-	body := request.Body
-	request.Body = nil
-	return writeMessage(w, request.Nonce, request, body)
-}
-
 // bodyLead is what stands before the body in an envelope, whose last field it is.
 const bodyLead = `,"body":`
 
-func writeMessage(w io.Writer, nonce string, message any, body []byte) error {
-	if !ValidNonce(nonce) {
-		return fmt.Errorf("write frame: nonce %q is not 32 hexadecimal digits", nonce)
+func writeWhole(w io.Writer, answer Answer) error {
+	if !ValidNonce(answer.Nonce) {
+		return fmt.Errorf("write frame: nonce %q is not 32 hexadecimal digits", answer.Nonce)
 	}
-	envelope, err := json.Marshal(message)
+	body := answer.Body
+	answer.Body = nil
+	envelope, err := json.Marshal(answer)
 	if err != nil {
 		return fmt.Errorf("write frame: %w", err)
 	}
@@ -72,9 +65,9 @@ func writeMessage(w io.Writer, nonce string, message any, body []byte) error {
 		return fmt.Errorf("write frame: a body of %d bytes", length)
 	}
 	frame := make([]byte, 0, maxHeader+length+trailerLen)
-	frame = appendHeader(frame, nonce, length, 0)
+	frame = appendHeader(frame, answer.Nonce, length, 0)
 	frame = appendMessage(frame, envelope, body)
-	frame = appendTrailer(frame, frameEnd, nonce)
+	frame = appendTrailer(frame, frameEnd, answer.Nonce)
 	_, err = w.Write(frame)
 	return err
 }

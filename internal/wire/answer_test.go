@@ -78,8 +78,12 @@ func TestRequestsComeBack(t *testing.T) {
 	t.Parallel()
 	request := wire.Request{Protocol: wire.Protocol, Nonce: ours, Verb: wire.VerbFind, Host: wire.Identity{MachineID: "m", UID: 1000, StateID: "s"},
 		StateDir: "/s", WithinMS: 5000, Body: json.RawMessage(`{"key":"k"}`)}
+	text, err := json.Marshal(request)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var framed bytes.Buffer
-	if err := wire.WriteRequest(&framed, request); err != nil {
+	if err := wire.WriteFrame(&framed, request.Nonce, text); err != nil {
 		t.Fatal(err)
 	}
 	nonce, body, err := wire.NewReader(&framed, wire.Options{MaxNoise: -1}).Next()

@@ -75,8 +75,12 @@ func (s *site) request(verb wire.Verb, body any) (wire.Request, error) {
 // ask asks over the serve channel and reads the answer into into, if that is not nil.
 func (s *site) ask(verb wire.Verb, body, into any) error {
 	request, err := s.request(verb, body)
+	var text []byte
 	if err == nil {
-		err = wire.WriteRequest(s.in, request)
+		text, err = json.Marshal(request)
+	}
+	if err == nil {
+		err = wire.WriteFrame(s.in, request.Nonce, text)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", verb, err, &s.stderr)

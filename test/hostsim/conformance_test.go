@@ -190,7 +190,7 @@ func (c *caller) put(r wire.Request) wire.Answer {
 	c.mu.Lock()
 	c.waiting[r.Nonce] = answered
 	c.mu.Unlock()
-	if err := wire.WriteRequest(c.in, r); err != nil {
+	if err := c.write(r); err != nil {
 		c.t.Fatal(err)
 	}
 	select {
@@ -391,9 +391,17 @@ func (c *caller) watch() {
 	c.put0(c.request(wire.VerbWatch, wire.WatchRequest{HeartbeatMS: 100}))
 }
 
+func (c *caller) write(r wire.Request) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return wire.WriteFrame(c.in, r.Nonce, text)
+}
+
 // put0 sends a request without waiting for its final answer.
 func (c *caller) put0(r wire.Request) {
-	if err := wire.WriteRequest(c.in, r); err != nil {
+	if err := c.write(r); err != nil {
 		c.t.Fatal(err)
 	}
 }

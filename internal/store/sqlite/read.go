@@ -212,11 +212,6 @@ func (s *Store) Unresolved(ctx context.Context, host string) ([]Pending, error) 
 	return pending, err
 }
 
-// ByKey returns the action that has the idempotency key, nil if none has.
-func (s *Store) ByKey(ctx context.Context, key string) (*longstop.Action, error) {
-	return scanAction(s.reads.QueryRowContext(ctx, selectAction+`WHERE key = ?`, key))
-}
-
 // ByRun returns the action of a run, nil if no action claims it.
 func (s *Store) ByRun(ctx context.Context, id longstop.RunID) (*longstop.Action, error) {
 	return scanAction(s.reads.QueryRowContext(ctx, selectAction+`WHERE run_id = ?`, string(id)))

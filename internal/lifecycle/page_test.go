@@ -1,4 +1,4 @@
-package lifecycle
+package lifecycle_test
 
 import (
 	"fmt"
@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/lifecycle"
 )
 
-// Markdown is docs/states.md: the tables, a diagram of each, and what the facts add up to. It is
+// markdown is docs/states.md: the tables, a diagram of each, and what the facts add up to. It is
 // made from the tables and from Judge; `go generate ./internal/lifecycle` writes it, a test compares.
-func Markdown() string {
+func markdown() string {
 	var b strings.Builder
 	b.WriteString(`<!-- Generated from internal/lifecycle by go generate. Do not edit. -->
 
@@ -25,21 +26,32 @@ What people ask is computed from the facts, and stored nowhere else than in proj
 [is it still running, and what came of it?](#what-the-facts-add-up-to)
 
 `)
-	section(&b, Approvals)
-	section(&b, Launches)
-	section(&b, SSHCommands)
-	section(&b, Workloads)
-	section(&b, Cancels)
+	section(&b, lifecycle.Approvals)
+	section(&b, lifecycle.Launches)
+	section(&b, lifecycle.SSHCommands)
+	section(&b, lifecycle.Workloads)
+	section(&b, lifecycle.Cancels)
 	verdicts(&b)
 	return b.String()
 }
 
-func section[S ~string](b *strings.Builder, t *Table[S]) {
+// finals are the states of a table that nothing follows.
+func finals[S ~string](t *lifecycle.Table[S]) []S {
+	var final []S
+	for _, s := range t.States {
+		if !slices.ContainsFunc(t.Edges, func(e lifecycle.Edge[S]) bool { return e.From == s }) {
+			final = append(final, s)
+		}
+	}
+	return final
+}
+
+func section[S ~string](b *strings.Builder, t *lifecycle.Table[S]) {
 	fmt.Fprintf(b, "## %s\n\n%s\n", t.Name, t.About)
 	if len(t.Along) > 0 {
 		fmt.Fprintf(b, "Of %s any may be skipped going forwards; the diagram leaves those steps out.\n", words(t.Along))
 	}
-	fmt.Fprintf(b, "A new action begins with %s; final: %s.\n\n", words(t.Initial), words(t.Final()))
+	fmt.Fprintf(b, "A new action begins with %s; final: %s.\n\n", words(t.Initial), words(finals(t)))
 
 	b.WriteString("```mermaid\nstateDiagram-v2\n")
 	for _, s := range t.Initial {
@@ -51,7 +63,7 @@ func section[S ~string](b *strings.Builder, t *Table[S]) {
 		}
 		fmt.Fprintf(b, "    %s --> %s\n", e.From, e.To)
 	}
-	for _, s := range t.Final() {
+	for _, s := range finals(t) {
 		fmt.Fprintf(b, "    %s --> [*]\n", s)
 	}
 	b.WriteString("```\n\n| from | to | when |\n|---|---|---|\n")
@@ -68,7 +80,7 @@ type line[S ~string] struct {
 	why  string
 }
 
-func grouped[S ~string](edges []Edge[S]) []line[S] {
+func grouped[S ~string](edges []lifecycle.Edge[S]) []line[S] {
 	var lines []line[S]
 	for _, e := range edges {
 		i := slices.IndexFunc(lines, func(l line[S]) bool { return l.to == e.To && l.why == e.Why })
@@ -114,7 +126,7 @@ is none. Of what is unknown the reason is named.
 				a.Observation, answers = &longstop.Observation{Source: longstop.Cached, Because: longstop.UnknownReason(sight)}, "with "+sight
 			}
 			c.facts(&a)
-			v := Judge(&a, now, time.Second)
+			v := lifecycle.Judge(&a, now, time.Second)
 			outcome := string(v.Outcome)
 			if v.UnknownBecause != "" {
 				outcome += ": " + string(v.UnknownBecause)
