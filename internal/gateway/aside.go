@@ -94,7 +94,7 @@ func (a *aside) explain(ctx context.Context, err error, frames *wire.Reader, std
 // exit waits a moment for how the channel ended.
 func (a *aside) exit(within time.Duration) (sshlink.Exit, bool) {
 	ended := make(chan sshlink.Exit, 1)
-	go func() { ended <- a.session.Wait() }()
+	a.host.g.goes(func() { ended <- a.session.Wait() })
 	select {
 	case exit := <-ended:
 		return exit, true

@@ -141,7 +141,6 @@ func (l *launching) intendDirect(ctx context.Context, d *direct) (intended bool,
 			return err
 		}
 		d.Launch, d.SSHCommand = longstop.Launch{State: state, At: d.at}, facts
-		d.SSHCommand.State = longstop.SSHNotOpened
 		d.note(journal.LaunchIntended, l.g.by, map[string]any{"digest": d.Request.Digest, "channel": facts.Channel, "host_key": facts.HostKey})
 		return nil
 	})
@@ -170,9 +169,11 @@ func (l *launching) notOpened(cause error) {
 		if err := endDirectCancel(d, cause); err != nil {
 			return err
 		}
-		return stepSSH(d, longstop.SSHLost, func(d *draft) {
-			d.note(journal.LaunchUnanswered, l.g.by, map[string]any{"code": d.Launch.Because, "message": d.Launch.Message, "ssh_command": d.SSHCommand.State})
-		})
+		if err := stepSSH(d, longstop.SSHLost); err != nil {
+			return err
+		}
+		d.note(journal.LaunchUnanswered, l.g.by, map[string]any{"code": d.Launch.Because, "message": d.Launch.Message, "ssh_command": d.SSHCommand.State})
+		return nil
 	})
 }
 
@@ -183,19 +184,10 @@ func (g *Gateway) directOpened(d *draft) error {
 		return err
 	}
 	d.Launch = longstop.Launch{State: state, At: d.at}
-	return stepSSH(d, longstop.SSHOpen, func(d *draft) {
-		d.note(journal.ChannelOpened, g.by, map[string]any{"channel": d.SSHCommand.Channel, "launch": d.Launch.State, "ssh_command": d.SSHCommand.State})
-	})
-}
-
-// stepSSH moves the SSH fact on, and notes it.
-func stepSSH(d *draft, to longstop.SSHState, note func(*draft)) error {
-	state, err := lifecycle.SSHCommands.Step(d.SSHCommand.State, to)
-	if err != nil {
+	if err := stepSSH(d, longstop.SSHOpen); err != nil {
 		return err
 	}
-	d.SSHCommand.State, d.SSHCommand.At = state, d.at
-	note(d)
+	d.note(journal.ChannelOpened, g.by, map[string]any{"channel": d.SSHCommand.Channel, "launch": d.Launch.State, "ssh_command": d.SSHCommand.State})
 	return nil
 }
 
@@ -209,13 +201,13 @@ func (d *direct) attend() {
 		timer := time.AfterFunc(s, func() { d.end(errDirectDeadline) })
 		defer timer.Stop()
 	}
-	go d.feed()
+	d.g.goes(d.feed)
 	var reading sync.WaitGroup
 	for i, from := range []io.Reader{d.session.Stdout(), d.session.Stderr()} {
 		reading.Go(func() { d.streams[i].take(from) })
 	}
 	exited := make(chan sshlink.Exit, 1)
-	go func() { exited <- d.session.Wait() }()
+	d.g.goes(func() { exited <- d.session.Wait() })
 	var exit sshlink.Exit
 	var closedHere error
 	select {
@@ -288,11 +280,13 @@ func (d *direct) noteEnd(dr *draft, exit sshlink.Exit, closedHere error) error {
 	if err := endDirectCancel(dr, closedHere); err != nil {
 		return err
 	}
-	return stepSSH(dr, exit.State, func(dr *draft) {
-		setExit(&dr.SSHCommand, exit)
-		say["ssh_command"], say["status"], say["signal"] = exit.State, dr.SSHCommand.Status, exit.Signal
-		dr.note(journal.ChannelClosed, d.g.by, say)
-	})
+	if err := stepSSH(dr, exit.State); err != nil {
+		return err
+	}
+	detail(&dr.SSHCommand, exit)
+	say["ssh_command"], say["status"], say["signal"] = dr.SSHCommand.State, dr.SSHCommand.Status, exit.Signal
+	dr.note(journal.ChannelClosed, d.g.by, say)
+	return nil
 }
 
 // endDirectCancel is what the end of a direct action's channel says about stopping it: nothing, if it was
@@ -350,10 +344,12 @@ func (g *Gateway) loseDirects(pending []sqlite.Pending) error {
 				return err
 			}
 			g.measureKept(&d.Action)
-			return stepSSH(d, longstop.SSHLost, func(d *draft) {
-				d.note(journal.ChannelClosed, g.by, map[string]any{"channel": d.SSHCommand.Channel, "ssh_command": d.SSHCommand.State,
-					"closed_here": errDirectStopped.Error()})
-			})
+			if err := stepSSH(d, longstop.SSHLost); err != nil {
+				return err
+			}
+			d.note(journal.ChannelClosed, g.by, map[string]any{"channel": d.SSHCommand.Channel, "ssh_command": d.SSHCommand.State,
+				"closed_here": errDirectStopped.Error()})
+			return nil
 		}})
 	}
 	if len(changes) == 0 {

@@ -222,12 +222,15 @@ func (h *host) dialled(ctx context.Context, note func(string)) (link sshlink.Lin
 		return nil, false, err
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ctx.Err() != nil {
-		go link.Close()
+	closing := h.ctx.Err() != nil // under the lock: hangUp takes the link after the context's end
+	if !closing {
+		h.link = link
+	}
+	h.mu.Unlock()
+	if closing {
+		link.Close()
 		return nil, false, errClosing
 	}
-	h.link = link
 	return link, true, nil
 }
 

@@ -146,7 +146,7 @@ func (h *host) another(kept bool) *making {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if err == nil && h.ctx.Err() != nil { // under the lock: closeAll follows the context's end
-			go link.Close()
+			h.g.goes(func() { link.Close() })
 			err = errClosing
 		}
 		if m.err = err; err == nil {

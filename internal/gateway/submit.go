@@ -121,7 +121,7 @@ func (l *launching) carry(ch *channel, again bool) carried {
 }
 
 func sshFacts(f sshlink.Facts, id longstop.ChannelID, noise string) longstop.SSHCommand {
-	return longstop.SSHCommand{Channel: id, Auth: f.Auth, Key: f.Key, HostKey: f.HostKey, Noise: noise}
+	return longstop.SSHCommand{State: longstop.SSHNotOpened, Channel: id, Auth: f.Auth, Key: f.Key, HostKey: f.HostKey, Noise: noise}
 }
 
 func (l *launching) carryAside(again bool) carried {
@@ -146,23 +146,43 @@ func (l *launching) carryAside(again bool) carried {
 	return c
 }
 
-func (c *carried) exited(exit sshlink.Exit) { setExit(&c.ssh, exit) }
+func (c *carried) exited(exit sshlink.Exit) {
+	c.ssh.State = exit.State
+	detail(&c.ssh, exit)
+}
 
-// setExit notes how an own channel ended.
-func setExit(s *longstop.SSHCommand, exit sshlink.Exit) {
-	s.State, s.Signal = exit.State, exit.Signal
+// detail adds to an SSH fact what the channel said at its end.
+func detail(s *longstop.SSHCommand, exit sshlink.Exit) {
+	s.Signal = exit.Signal
 	if exit.State == longstop.SSHExited {
 		s.Status = &exit.Status
 	}
 }
 
-// noteSSH sets the SSH fact inside a change. What stands there is of an earlier sending.
-func noteSSH(d *draft, c carried) {
-	if c.ssh.State == longstop.SSHNotOpened {
-		return
+// noteSSH notes a sending's SSH fact inside a change, from its channel's beginning on: what stands there is of an
+// earlier sending.
+func noteSSH(d *draft, c carried) error {
+	to := c.ssh.State
+	if to == longstop.SSHNotOpened {
+		return nil
 	}
-	c.ssh.At = d.at
 	d.SSHCommand = c.ssh
+	d.SSHCommand.State = longstop.SSHNotOpened
+	for _, state := range lifecycle.SSHCommands.Path(longstop.SSHNotOpened, to) {
+		if err := stepSSH(d, state); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stepSSH moves the SSH fact on.
+func stepSSH(d *draft, to longstop.SSHState) error {
+	state, err := lifecycle.SSHCommands.Step(d.SSHCommand.State, to)
+	if err == nil {
+		d.SSHCommand.State, d.SSHCommand.At = state, d.at
+	}
+	return err
 }
 
 // settle notes the host's answer: one transaction for what the launch, the channel and the record say,
@@ -178,7 +198,9 @@ func (l *launching) settle(c carried, first bool) {
 	}
 	var applied wire.RunStatus // what the facts rest on now: a record, and who it says lives on
 	_, lost := l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
-		noteSSH(d, c)
+		if err := noteSSH(d, c); err != nil {
+			return err
+		}
 		if err != nil {
 			return l.refused(d, err, first, raw)
 		}
@@ -297,7 +319,9 @@ func (l *launching) unanswered(c carried) {
 		if d.Launch.State == longstop.LaunchUnknown && !maySent(c.err) {
 			return nil // another sending, which did not go out
 		}
-		noteSSH(d, c)
+		if err := noteSSH(d, c); err != nil {
+			return err
+		}
 		if err := setUnknown(d, longstop.CodeOf(c.err), c.err.Error()); err != nil {
 			return err
 		}
@@ -401,7 +425,7 @@ func rejectDraft(d *draft, by string, code longstop.Code, message string) error 
 func (l *launching) awaitExit(c carried) {
 	defer c.side.close()
 	ended := make(chan sshlink.Exit, 1)
-	go func() { ended <- c.side.session.Wait() }()
+	l.g.goes(func() { ended <- c.side.session.Wait() })
 	var exit sshlink.Exit
 	select {
 	case exit = <-ended:
@@ -414,8 +438,10 @@ func (l *launching) awaitExit(c carried) {
 		if d.SSHCommand.Channel != c.side.id || d.SSHCommand.State != longstop.SSHOpen {
 			return nil
 		}
-		setExit(&d.SSHCommand, exit)
-		d.SSHCommand.At = d.at
+		if err := stepSSH(d, exit.State); err != nil {
+			return err
+		}
+		detail(&d.SSHCommand, exit)
 		d.note(journal.ChannelClosed, l.g.by, map[string]any{"channel": c.side.id, "ssh_command": d.SSHCommand.State, "status": d.SSHCommand.Status})
 		return nil
 	})
