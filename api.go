@@ -175,8 +175,39 @@ type PolicyChange struct {
 	Proof Proof  `json:"proof"`
 }
 
-// PolicyVerdict is what a policy says to a request: the answer of POST /api/v1/policy/explain, whose body
-// is the RunRequest, and what an action's first journal entry has.
+// MaxPolicy is how many bytes a policy has at most.
+const MaxPolicy = 1 << 20
+
+// PolicyText is the body of POST /api/v1/policy/check.
+type PolicyText struct {
+	Text string `json:"text"`
+}
+
+// PolicyCheck is its answer: what a text is as a policy, or all that is wrong with it, in its order.
+type PolicyCheck struct {
+	Digest   string          `json:"digest,omitempty"`
+	Summary  string          `json:"summary,omitempty"` // "5 rules, default deny"
+	Problems []PolicyProblem `json:"problems,omitempty"`
+}
+
+// PolicyProblem is one thing that is wrong with a policy's text, and where.
+type PolicyProblem struct {
+	Line    int    `json:"line"`   // from 1
+	Column  int    `json:"column"` // from 1, in characters
+	Message string `json:"message"`
+}
+
+// PolicyQuestion is the body of POST /api/v1/policy/explain: what the policy that holds would say to a request of
+// whoever asks, on a host as enrolled. With a text that is a policy, or somebody else as who asks, the host is
+// its name alone.
+type PolicyQuestion struct {
+	Run  RunRequest `json:"run"`
+	Text *string    `json:"text,omitempty"`
+	As   *Requester `json:"as,omitempty"`
+}
+
+// PolicyVerdict is what a policy says to a request: the answer of POST /api/v1/policy/explain, and what an
+// action's first journal entry has.
 type PolicyVerdict struct {
 	Policy   string `json:"policy,omitempty"` // its digest
 	Decision string `json:"decision"`         // "allow", "ask" or "deny"

@@ -40,8 +40,8 @@ const (
 )
 
 // rooms is the layout of docs/map.md, held. Imports go down; the two actors, gateway and runner,
-// share wire and never import each other; the command that people start links neither a database
-// nor an SSH library, so that it starts in the time ssh does.
+// share wire and never import each other; the command that people start links no database, no SSH
+// library, no YAML and no parser of scripts, so that it starts in the time ssh does.
 var rooms = map[string]room{
 	".": {floor: 0, pure: true},
 
@@ -135,8 +135,7 @@ var rooms = map[string]room{
 	"cmd/longstop": {floor: 5, ours: edges{
 		".": words, "internal/client": "the API", "internal/lifecycle": "exit statuses", "internal/fastjson": plainly,
 		"internal/journal":  "bundles and checkpoints are verified without a gateway",
-		"internal/approver": "the key is made where the person types",
-		"internal/policy":   "a policy file is checked and explained without a gateway"},
+		"internal/approver": "the key is made where the person types"},
 		third: edges{
 			"github.com/spf13/cobra": "verbs, flags, completion",
 			"github.com/spf13/pflag": "flags",
@@ -175,8 +174,6 @@ var reach = map[string]edges{
 		"golang.org/x/sys":                     "terminals",
 		"golang.org/x/term":                    "terminals",
 		"golang.org/x/mod":                     "the journal's hashes and signed notes, by way of internal/journal",
-		"go.yaml.in/yaml/v4":                   "policy files, by way of internal/policy",
-		"mvdan.cc/sh/v3":                       "scripts, to explain a policy, by way of internal/policy",
 	},
 }
 

@@ -2,18 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/user"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/approver"
-	"github.com/longstop/longstop/internal/policy"
+	"github.com/longstop/longstop/internal/client"
 )
 
 func (a *app) policyVerb() *cobra.Command {
@@ -38,19 +36,23 @@ func (a *app) policyCheck() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Read a policy file, and say what is wrong with it and where",
-		Long: `Read a policy file ("-" is standard input) and say what is wrong with it: FILE:LINE:COLUMN: what, a line each.
-No gateway is asked.`,
+		Long: `Have the gateway read a policy file ("-" is standard input), and say what is wrong with it: FILE:LINE:COLUMN: what,
+a line each. Nothing is changed.`,
 		Args: exactly("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
-			p, err := a.readPolicy(args[0])
+			gateway, err := a.gateway()
+			if err != nil {
+				return err
+			}
+			p, err := a.readPolicy(c.Context(), gateway, args[0])
 			if err != nil {
 				return err
 			}
 			if a.json {
-				a.printJSON(longstop.Policy{Digest: p.Digest(), Text: p.Text()})
+				a.printJSON(longstop.Policy{Digest: p.Digest, Text: p.text})
 				return nil
 			}
-			fmt.Fprintf(a.out, "%s: %s%s%s\n", plain(args[0]), p.Summary(), between, p.Digest())
+			fmt.Fprintf(a.out, "%s: %s%s%s\n", plain(args[0]), plain(p.Summary), between, plain(p.Digest))
 			return nil
 		},
 	}
@@ -58,29 +60,34 @@ No gateway is asked.`,
 	return c
 }
 
-// readPolicy reads a policy file. What is wrong with it is said as compilers do.
-func (a *app) readPolicy(path string) (*policy.Policy, error) {
-	file := os.Stdin
-	if path != "-" {
-		var err error
-		if file, err = os.Open(path); err != nil {
-			return nil, usage("", "the policy file: %v", err)
-		}
-		defer file.Close()
-	}
-	text, err := io.ReadAll(io.LimitReader(file, policy.MaxFile+1))
+// policyFile is a file that is a policy.
+type policyFile struct {
+	longstop.PolicyCheck
+	text string
+}
+
+// readPolicy reads a policy file and has it checked. What is wrong with it is said as compilers do.
+func (a *app) readPolicy(ctx context.Context, gateway *client.Client, path string) (p policyFile, err error) {
+	text, err := readFile("the policy file", path, longstop.MaxPolicy)
 	if err != nil {
-		return nil, usage("", "the policy file: %v", err)
+		return p, err
 	}
-	p, err := policy.Parse(text)
-	if errs := (policy.Errors)(nil); errors.As(err, &errs) {
-		if a.json {
-			return nil, usage("", "%s", errs.In(path))
-		}
-		a.talk.problem(plainLines(errs.In(path), "") + "\n")
-		return nil, status(longstop.ExitOurs)
+	if p.text = string(text); !utf8.Valid(text) {
+		return p, usage("", "%s is not UTF-8 text", plain(path))
 	}
-	return p, err
+	if p.PolicyCheck, err = gateway.CheckPolicy(ctx, p.text); err != nil || len(p.Problems) == 0 {
+		return p, err
+	}
+	lines := make([]string, len(p.Problems))
+	for i, wrong := range p.Problems {
+		lines[i] = fmt.Sprintf("%s:%d:%d: %s", path, wrong.Line, wrong.Column, wrong.Message)
+	}
+	said := strings.Join(lines, "\n")
+	if a.json {
+		return p, usage("", "%s", said)
+	}
+	a.talk.problem(plainLines(said, "") + "\n")
+	return p, status(longstop.ExitOurs)
 }
 
 func (a *app) policyShow() *cobra.Command {
@@ -129,7 +136,11 @@ file, and the proof, are kept in the journal. What runs or waits already is not 
 }
 
 func (a *app) setPolicy(ctx context.Context, path, as string) error {
-	p, err := a.readPolicy(path)
+	gateway, err := a.gateway()
+	if err != nil {
+		return err
+	}
+	p, err := a.readPolicy(ctx, gateway, path)
 	if err != nil {
 		return err
 	}
@@ -138,17 +149,14 @@ func (a *app) setPolicy(ctx context.Context, path, as string) error {
 		return err
 	}
 	defer person.Close()
-	gateway, err := a.gateway()
+	person.show(fmt.Sprintf("%s, %s:\n%s\n", plain(path), plain(p.Summary), numbered(p.text)))
+	digest := approver.Content([]byte(p.text)) // of what was shown, whatever the gateway says it is
+	about := longstop.ChallengeRequest{Kind: longstop.ChallengePolicy, Approver: as, Content: digest}
+	proof, err := person.prove(ctx, gateway, about, approver.Fact{Name: "content", Value: digest})
 	if err != nil {
 		return err
 	}
-	person.show(fmt.Sprintf("%s, %s:\n%s\n", plain(path), p.Summary(), numbered(p.Text())))
-	about := longstop.ChallengeRequest{Kind: longstop.ChallengePolicy, Approver: as, Content: p.Digest()}
-	proof, err := person.prove(ctx, gateway, about, approver.Fact{Name: "content", Value: about.Content})
-	if err != nil {
-		return err
-	}
-	held, err := gateway.SetPolicy(ctx, longstop.PolicyChange{Text: p.Text(), Proof: proof})
+	held, err := gateway.SetPolicy(ctx, longstop.PolicyChange{Text: p.text, Proof: proof})
 	if err != nil {
 		return err
 	}
@@ -185,11 +193,16 @@ func (a *app) explain(c *cobra.Command, args []string, f *runFlags, path, as str
 	if err != nil {
 		return err
 	}
+	env, err := environment(f.env, os.LookupEnv)
+	if err != nil {
+		return err
+	}
 	by, err := requesterOf(as)
 	if err != nil {
 		return err
 	}
-	v, err := a.verdict(c.Context(), host, r, f, path, by)
+	run := longstop.RunRequest{Host: host, Request: r, EnvValues: env, By: longstop.Requester{Via: "cli"}}
+	v, err := a.verdict(c.Context(), run, path, by)
 	if err != nil {
 		return err
 	}
@@ -213,45 +226,21 @@ func requesterOf(as string) (*longstop.Requester, error) {
 	return &longstop.Requester{Kind: kind, Name: name, Via: "cli"}, nil
 }
 
-// verdict asks the gateway, or decides here by a file or for somebody else.
-func (a *app) verdict(ctx context.Context, host string, r longstop.Request, f *runFlags, path string, by *longstop.Requester) (v longstop.PolicyVerdict, err error) {
-	var p *policy.Policy
+// verdict asks the gateway: about its policy or that of a file, for whoever asks or for somebody else.
+func (a *app) verdict(ctx context.Context, run longstop.RunRequest, path string, as *longstop.Requester) (v longstop.PolicyVerdict, err error) {
+	gateway, err := a.gateway()
+	if err != nil {
+		return v, err
+	}
+	question := longstop.PolicyQuestion{Run: run, As: as}
 	if path != "" {
-		if p, err = a.readPolicy(path); err != nil {
-			return v, err
-		}
-	} else {
-		gateway, err := a.gateway()
+		p, err := a.readPolicy(ctx, gateway, path)
 		if err != nil {
 			return v, err
 		}
-		if by == nil {
-			env, err := environment(f.env, os.LookupEnv)
-			if err != nil {
-				return v, err
-			}
-			return gateway.ExplainPolicy(ctx, longstop.RunRequest{Host: host, Request: r, EnvValues: env, By: longstop.Requester{Via: "cli"}})
-		}
-		held, err := gateway.Policy(ctx)
-		if err != nil {
-			return v, err
-		}
-		if held.Digest != "" {
-			if p, err = policy.Parse([]byte(held.Text)); err != nil {
-				return v, err
-			}
-		}
+		question.Text = &p.text
 	}
-	if by == nil {
-		by = &longstop.Requester{Kind: longstop.RequesterOperator, Via: "cli"}
-		if me, err := user.Current(); err == nil {
-			by.Name = me.Username
-		}
-	}
-	r.TakeDefaults()
-	decided := p.Decide(policy.Question{Host: host, By: *by, Request: r})
-	decided.Bind(&r)
-	return decided.Shown(p.Digest()), nil
+	return gateway.ExplainPolicy(ctx, question)
 }
 
 // verdictPage is a verdict for people.

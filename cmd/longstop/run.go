@@ -227,11 +227,11 @@ func (f *runFlags) setCommand(r *longstop.Request, argv []string) error {
 		if f.scriptFile == "-" && f.stdin {
 			return usage("", "--script-file - and --stdin both want standard input")
 		}
-		text, err := readScript(f.scriptFile)
+		text, err := readFile("the script file", f.scriptFile, maxScript)
 		if err != nil {
 			return err
 		}
-		f.script = text
+		f.script = string(text)
 	}
 	if argv == nil {
 		switch {
@@ -264,20 +264,21 @@ func (f *runFlags) setCommand(r *longstop.Request, argv []string) error {
 	return nil
 }
 
-func readScript(path string) (string, error) {
+// readFile reads a file, or standard input for "-", up to one byte more than it may have at most.
+func readFile(what, path string, most int64) ([]byte, error) {
 	file := os.Stdin
 	if path != "-" {
 		var err error
 		if file, err = os.Open(path); err != nil {
-			return "", usage("", "the script file: %v", err)
+			return nil, usage("", "%s: %v", what, err)
 		}
 		defer file.Close()
 	}
-	text, err := io.ReadAll(io.LimitReader(file, maxScript+1))
+	text, err := io.ReadAll(io.LimitReader(file, most+1))
 	if err != nil {
-		return "", usage("", "the script file: %v", err)
+		return nil, usage("", "%s: %v", what, err)
 	}
-	return string(text), nil
+	return text, nil
 }
 
 // oneOf reads a word of a vocabulary; the first is the default, which the gateway sets.

@@ -59,7 +59,8 @@ type Gateway interface {
 	RemoveApprover(ctx context.Context, name string, proof longstop.Proof, by longstop.Requester) (longstop.KnownApprover, error)
 	Policy() longstop.Policy
 	SetPolicy(ctx context.Context, text []byte, by longstop.Requester, proof longstop.Proof) (longstop.Policy, error)
-	Explain(req longstop.RunRequest, peer longstop.Requester) (longstop.PolicyVerdict, error)
+	CheckPolicy(text []byte) (longstop.PolicyCheck, error)
+	Explain(q longstop.PolicyQuestion, peer longstop.Requester) (longstop.PolicyVerdict, error)
 	RefuseAgent(ctx context.Context, who longstop.Requester, asked, id string) error
 	AuditQueries(ctx context.Context) ([]longstop.AuditQuery, error)
 	Audit(ctx context.Context, f gateway.AuditFilter) (longstop.AuditPage, error)

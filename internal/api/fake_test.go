@@ -368,8 +368,11 @@ func (f *fake) Policy() longstop.Policy {
 func (f *fake) SetPolicy(_ context.Context, text []byte, by longstop.Requester, proof longstop.Proof) (longstop.Policy, error) {
 	return longstop.Policy{Digest: by.Kind + " " + proof.Challenge, Text: string(text)}, nil
 }
-func (f *fake) Explain(req longstop.RunRequest, peer longstop.Requester) (longstop.PolicyVerdict, error) {
-	return longstop.PolicyVerdict{Decision: "deny", Rule: peer.Kind + " on " + req.Host}, nil
+func (f *fake) CheckPolicy(text []byte) (longstop.PolicyCheck, error) {
+	return longstop.PolicyCheck{Problems: []longstop.PolicyProblem{{Line: 2, Column: 3, Message: "of " + string(text)}}}, nil
+}
+func (f *fake) Explain(q longstop.PolicyQuestion, peer longstop.Requester) (longstop.PolicyVerdict, error) {
+	return longstop.PolicyVerdict{Decision: "deny", Rule: peer.Kind + " on " + q.Run.Host, Reason: *q.Text + " for " + q.As.Name}, nil
 }
 func (f *fake) RefuseAgent(_ context.Context, who longstop.Requester, asked, id string) error {
 	return &longstop.Error{Code: longstop.CodeNotAllowed, Message: who.Name + " asked " + asked, ActionID: longstop.ActionID(id)}

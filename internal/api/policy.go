@@ -25,12 +25,24 @@ func (s *Server) setPolicy(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, p)
 }
 
-func (s *Server) explainPolicy(w http.ResponseWriter, r *http.Request) error {
-	var req longstop.RunRequest
-	if err := firstOf(queryOf(r).check(), func() error { return readJSON(w, r, &req) }); err != nil {
+func (s *Server) checkPolicy(w http.ResponseWriter, r *http.Request) error {
+	var p longstop.PolicyText
+	if err := firstOf(queryOf(r).check(), func() error { return readJSON(w, r, &p) }); err != nil {
 		return err
 	}
-	v, err := s.gateway.Explain(req, asker(r))
+	c, err := s.gateway.CheckPolicy([]byte(p.Text))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, c)
+}
+
+func (s *Server) explainPolicy(w http.ResponseWriter, r *http.Request) error {
+	var q longstop.PolicyQuestion
+	if err := firstOf(queryOf(r).check(), func() error { return readJSON(w, r, &q) }); err != nil {
+		return err
+	}
+	v, err := s.gateway.Explain(q, asker(r))
 	if err != nil {
 		return err
 	}

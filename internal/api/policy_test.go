@@ -18,7 +18,12 @@ func TestPolicyRoutes(t *testing.T) {
 		t.Errorf("set: %+v %v", p, err)
 	}
 	c.Token = "lst_scout"
-	if v, err := c.ExplainPolicy(ctx, longstop.RunRequest{Host: "h1"}); err != nil || v.Decision != "deny" || v.Rule != "agent on h1" {
+	text := "default: ask"
+	if got, err := c.CheckPolicy(ctx, text); err != nil || len(got.Problems) != 1 || got.Problems[0] != (longstop.PolicyProblem{Line: 2, Column: 3, Message: "of " + text}) {
+		t.Errorf("check: %+v %v", got, err)
+	}
+	question := longstop.PolicyQuestion{Run: longstop.RunRequest{Host: "h1"}, Text: &text, As: &longstop.Requester{Kind: longstop.RequesterAgent, Name: "ci"}}
+	if v, err := c.ExplainPolicy(ctx, question); err != nil || v.Decision != "deny" || v.Rule != "agent on h1" || v.Reason != text+" for ci" {
 		t.Errorf("explain: %+v %v", v, err)
 	}
 	if _, err := c.SetPolicy(ctx, longstop.PolicyChange{}); longstop.CodeOf(err) != longstop.CodeNotAllowed {

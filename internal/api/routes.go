@@ -69,6 +69,7 @@ var routes = []route{
 
 	{pattern: "GET /api/v1/policy", open: all, answer: (*Server).policy},
 	{pattern: "PUT /api/v1/policy", open: people, answer: (*Server).setPolicy},
+	{pattern: "POST /api/v1/policy/check", open: all, answer: (*Server).checkPolicy},
 	{pattern: "POST /api/v1/policy/explain", open: all, answer: (*Server).explainPolicy},
 
 	{pattern: "GET /api/v1/sessions", open: all, answer: (*Server).sessions},

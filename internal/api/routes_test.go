@@ -28,7 +28,7 @@ var agentsMay = []string{
 	"GET /api/v1/journal",
 	"GET /api/v1/approvals",
 	"GET /api/v1/approvers",
-	"GET /api/v1/policy", "POST /api/v1/policy/explain",
+	"GET /api/v1/policy", "POST /api/v1/policy/check", "POST /api/v1/policy/explain",
 	"GET /api/v1/sessions", // its own
 	"POST /api/v1/sessions",
 	"GET /api/v1/sessions/{id}",

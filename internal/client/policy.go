@@ -18,8 +18,14 @@ func (c *Client) SetPolicy(ctx context.Context, change longstop.PolicyChange) (p
 	return p, err
 }
 
-// ExplainPolicy says what the policy that holds would say to a request. It changes nothing.
-func (c *Client) ExplainPolicy(ctx context.Context, req longstop.RunRequest) (v longstop.PolicyVerdict, err error) {
-	err = c.call(ctx, "POST", v1+"/policy/explain", nil, req, &v)
+// CheckPolicy says what a text is as a policy, or what is wrong with it. It changes nothing.
+func (c *Client) CheckPolicy(ctx context.Context, text string) (p longstop.PolicyCheck, err error) {
+	err = c.call(ctx, "POST", v1+"/policy/check", nil, longstop.PolicyText{Text: text}, &p)
+	return p, err
+}
+
+// ExplainPolicy says what a policy would say to a request. It changes nothing.
+func (c *Client) ExplainPolicy(ctx context.Context, q longstop.PolicyQuestion) (v longstop.PolicyVerdict, err error) {
+	err = c.call(ctx, "POST", v1+"/policy/explain", nil, q, &v)
 	return v, err
 }

@@ -104,18 +104,51 @@ func (g *Gateway) judge(q policy.Question) (policy.Verdict, string) {
 	return p.Decide(q), p.Digest()
 }
 
-// Explain says what the policy would say to a request. It changes nothing.
-func (g *Gateway) Explain(req longstop.RunRequest, peer longstop.Requester) (longstop.PolicyVerdict, error) {
-	h, err := g.host(req.Host)
+// CheckPolicy says what a text is as a policy, or what is wrong with it. It changes nothing.
+func (g *Gateway) CheckPolicy(text []byte) (longstop.PolicyCheck, error) {
+	p, err := policy.Parse(text)
+	if wrong := (policy.Errors)(nil); errors.As(err, &wrong) {
+		return longstop.PolicyCheck{Problems: wrong.Shown()}, nil
+	}
+	if err != nil {
+		return longstop.PolicyCheck{}, err
+	}
+	return longstop.PolicyCheck{Digest: p.Digest(), Summary: p.Summary()}, nil
+}
+
+// Explain says what a policy would say to a request. It changes nothing.
+func (g *Gateway) Explain(q longstop.PolicyQuestion, peer longstop.Requester) (longstop.PolicyVerdict, error) {
+	if q.Text != nil || q.As != nil {
+		return g.suppose(q, peer)
+	}
+	h, err := g.host(q.Run.Host)
 	if err != nil {
 		return longstop.PolicyVerdict{}, err
 	}
-	want, err := g.accept(req, h.shown())
+	want, err := g.accept(q.Run, h.shown())
 	if err != nil {
 		return longstop.PolicyVerdict{}, err
 	}
-	g.bind(want, h, requester(req.By, peer))
+	g.bind(want, h, requester(q.Run.By, peer))
 	return want.verdict.Shown(want.policy), nil
+}
+
+// suppose explains by another policy, or for somebody else: without anything of the host but its name.
+func (g *Gateway) suppose(q longstop.PolicyQuestion, peer longstop.Requester) (longstop.PolicyVerdict, error) {
+	p, by, r := g.policy.Load(), requester(q.Run.By, peer), q.Run.Request
+	if q.Text != nil {
+		var err error
+		if p, err = policy.Parse([]byte(*q.Text)); err != nil {
+			return longstop.PolicyVerdict{}, &longstop.Error{Code: longstop.CodeUsage, Message: "the policy cannot be read: " + err.Error(), Hint: "longstop policy check FILE"}
+		}
+	}
+	if q.As != nil {
+		by = *q.As
+	}
+	r.TakeDefaults()
+	v := p.Decide(policy.Question{Host: q.Run.Host, By: by, Request: r})
+	v.Bind(&r)
+	return v.Shown(p.Digest()), nil
 }
 
 // bind puts a request to the policy and completes it with what the policy's limits say. What it is then is

@@ -318,10 +318,35 @@ func TestPolicyExplains(t *testing.T) {
 	b := newRuled(t, theRules)
 	before, err := b.Journal(t.Context(), gateway.JournalFilter{After: -1, Limit: 1000})
 	b.must(err)
-	v, err := b.Explain(with(script("make &"), func(r *longstop.RunRequest) { r.Request.Effect = longstop.EffectRead; r.Request.DeadlineS = 7200 }), operator)
+	run := with(script("make &"), func(r *longstop.RunRequest) { r.Request.Effect = longstop.EffectRead; r.Request.DeadlineS = 7200 })
+	v, err := b.Explain(longstop.PolicyQuestion{Run: run}, operator)
 	b.must(err)
 	if v.Decision != "deny" || v.Rule != "short" || v.Exceeds == "" || len(v.Findings) != 1 || v.Limits.OutputMaxBytes != 1<<20 {
 		t.Errorf("%+v", v)
+	}
+	run.Host = "nowhere"
+	agent := longstop.Requester{Kind: longstop.RequesterAgent, Name: "ci"}
+	if v, err := b.Explain(longstop.PolicyQuestion{Run: run, As: &agent}, operator); err != nil || v.Policy != b.Policy().Digest {
+		t.Errorf("for somebody else: %+v %v", v, err)
+	}
+	for text, want := range map[string]string{
+		"":               "allow default",
+		"default: deny":  "deny default",
+		"default: maybe": "",
+		"rules: [{name: agents, requester: {kind: agent}, decision: deny}]": "deny agents",
+	} {
+		v, err := b.Explain(longstop.PolicyQuestion{Run: run, Text: &text, As: &agent}, operator)
+		if got := v.Decision + " " + v.Rule; want != "" && got != want || (longstop.CodeOf(err) == longstop.CodeUsage) != (want == "") {
+			t.Errorf("by %q: %+v %v", text, v, err)
+		}
+	}
+	c, err := b.CheckPolicy([]byte("default: maybe\nrule: 1\n"))
+	b.must(err)
+	if len(c.Problems) != 2 || c.Digest != "" || c.Problems[0].Line != 1 || c.Problems[0].Column != 10 || c.Problems[1].Line != 2 {
+		t.Errorf("a bad policy: %+v", c)
+	}
+	if c, err := b.CheckPolicy([]byte(theRules)); err != nil || c.Digest != b.Policy().Digest || c.Summary == "" || c.Problems != nil {
+		t.Errorf("the one that holds: %+v %v", c, err)
 	}
 	after, err := b.Journal(t.Context(), gateway.JournalFilter{After: -1, Limit: 1000})
 	b.must(err)

@@ -3,6 +3,8 @@ package policy
 import (
 	"fmt"
 	"strings"
+
+	"github.com/longstop/longstop"
 )
 
 // Error is one thing that is wrong with a policy file, and where.
@@ -34,11 +36,11 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// In renders the errors as "FILE:LINE:COLUMN: what", one a line.
-func (e Errors) In(file string) string {
-	lines := make([]string, len(e))
+// Shown are the errors as the API shows them.
+func (e Errors) Shown() []longstop.PolicyProblem {
+	shown := make([]longstop.PolicyProblem, len(e))
 	for i, one := range e {
-		lines[i] = fmt.Sprintf("%s:%d:%d: %s", file, one.Line, one.Column, one.words())
+		shown[i] = longstop.PolicyProblem{Line: one.Line, Column: one.Column, Message: one.words()}
 	}
-	return strings.Join(lines, "\n")
+	return shown
 }

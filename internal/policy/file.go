@@ -18,8 +18,6 @@ import (
 )
 
 const (
-	// MaxFile bounds a policy file, in bytes.
-	MaxFile = 1 << 20
 	// DefaultApprovalTTL is how long an approval may be waited for where the rule does not say.
 	DefaultApprovalTTL = time.Hour
 
@@ -50,8 +48,8 @@ func (p *Policy) Text() string { return p.text }
 func Parse(text []byte) (*Policy, error) {
 	sum := sha256.Sum256(text)
 	p := &Policy{digest: "sha256:" + hex.EncodeToString(sum[:]), text: string(text), fallback: Allow}
-	if len(text) > MaxFile {
-		return nil, Errors{{Line: 1, Column: 1, Message: fmt.Sprintf("the file has %d bytes", len(text)), Expected: fmt.Sprintf("at most %d", MaxFile)}}
+	if len(text) > longstop.MaxPolicy {
+		return nil, Errors{{Line: 1, Column: 1, Message: fmt.Sprintf("the file has %d bytes", len(text)), Expected: fmt.Sprintf("at most %d", longstop.MaxPolicy)}}
 	}
 	root, err := document(text)
 	if err != nil {
