@@ -68,9 +68,12 @@ const protected = -900
 // that is undone.
 func ProtectFromOOM() {
 	if now, err := strconv.Atoi(OOMScoreAdj()); err == nil && now > protected {
-		os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(protected)), 0)
+		SetOOMScoreAdj(strconv.Itoa(protected))
 	}
 }
+
+// SetOOMScoreAdj sets this process's, where that is allowed.
+func SetOOMScoreAdj(value string) { os.WriteFile("/proc/self/oom_score_adj", []byte(value), 0) }
 
 // OOMScoreAdj is this process's, or empty where that cannot be read.
 func OOMScoreAdj() string { return firstLine("/proc/self/oom_score_adj") }

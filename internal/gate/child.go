@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// child is what the copy of this process does, in numbers and addresses alone. Nothing on the way
-// may allocate, grow the stack, wait for a lock or be scheduled: there is one thread, and what the
-// others of the original did stands still. Addresses are of memory that the original keeps; Go's
-// heap does not move.
+// child is what the new process does, in numbers and addresses alone. It runs in its maker's memory, on a
+// stack of its own, unknown to the runtime: nothing on the way may allocate, grow the stack, wait for a lock
+// or be scheduled. Addresses are of memory that the maker keeps (Gate); Go's heap does not move.
 type child struct {
+	stack      [stackTop + 64]byte
 	state      *[4]uint32 // the report's head
 	stream     uintptr
 	files      [3]uintptr
@@ -38,6 +38,9 @@ type child struct {
 	clone cloneArgs
 }
 
+// stackTop is many times what functions that do not grow their stack may use (go:nosplit).
+const stackTop = 4 << 10
+
 type rlimit struct {
 	resource uintptr
 	value    unix.Rlimit
@@ -56,8 +59,8 @@ type cloneArgs struct {
 
 const atFDCWD = ^uintptr(99) // AT_FDCWD, -100
 
-// The runtime's own steps around a fork: signals are blocked meanwhile, and in the child none has a
-// handler.
+// The runtime's own steps around a fork: signals are blocked meanwhile. The child resets each before it
+// lets any through.
 //
 //go:linkname beforeFork syscall.runtime_BeforeFork
 func beforeFork()
@@ -65,28 +68,32 @@ func beforeFork()
 //go:linkname afterFork syscall.runtime_AfterFork
 func afterFork()
 
-//go:linkname afterForkInChild syscall.runtime_AfterForkInChild
-func afterForkInChild()
+// clone calls clone(2), or clone3(2), with two arguments. In the child, which has the stack that they name,
+// it calls become.
+//
+//go:noescape
+func clone(call, a, b uintptr, c *child) (pid uintptr)
 
-// fork makes the child, and returns in its maker alone.
+// fork makes the child, which shares this process's memory and nothing else of it until it executes: no
+// page is copied, neither for the child nor afterwards for us.
 //
 //go:noinline
 //go:norace
 func (c *child) fork() (pid uintptr, errno syscall.Errno) {
-	c.clone = cloneArgs{flags: unix.CLONE_INTO_CGROUP, exitSignal: uint64(syscall.SIGCHLD), cgroup: c.cgroup}
+	bottom := uintptr(unsafe.Pointer(&c.stack))
+	c.clone = cloneArgs{flags: unix.CLONE_VM | unix.CLONE_INTO_CGROUP, exitSignal: uint64(syscall.SIGCHLD), cgroup: c.cgroup,
+		stack: uint64(bottom), stackSize: stackTop}
 	beforeFork()
 	if c.inCgroup {
-		pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&c.clone)), unsafe.Sizeof(c.clone), 0, 0, 0, 0)
+		pid = clone(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&c.clone)), unsafe.Sizeof(c.clone), c)
 	} else {
-		pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
+		pid = clone(unix.SYS_CLONE, unix.CLONE_VM|uintptr(syscall.SIGCHLD), bottom+stackTop, c)
 	}
-	if errno != 0 || pid != 0 {
-		afterFork()
-		return pid, errno
+	afterFork()
+	if most := ^uintptr(4094); pid >= most { // -4095 to -1
+		return 0, syscall.Errno(-pid)
 	}
-	afterForkInChild()
-	c.become()
-	return 0, 0
+	return pid, 0
 }
 
 // become is the child's life. It does not return.
@@ -98,7 +105,8 @@ func (c *child) fork() (pid uintptr, errno syscall.Errno) {
 //
 //go:nosplit
 //go:norace
-func (c *child) become() {
+//lint:ignore U1000 clone calls it
+func become(c *child) {
 	c.fault(0)
 	c.settle()
 	c.say(Ready)

@@ -3,18 +3,19 @@
 // it can write down who it is before anything of the work runs; if its maker dies first, the gate
 // sees the end of its stream and goes.
 //
-// The child is a copy of its maker, not a start of its own (child.go): it costs a fork instead of a
-// program's start, and nothing that can fail stands between it and the work. What it did is kept in
-// a page of shared memory, the report, which outlives it and its maker, and which keepers read too.
+// The child runs in its maker's memory, and is not a start of its own (child.go): it costs neither a
+// program's start nor a copy of the memory, and nothing that can fail stands between it and the work. What it
+// did is kept in a page of shared memory, the report, which outlives it and its maker, and which keepers read
+// too.
 package gate
 
 import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -119,28 +120,65 @@ func ReadReport(fd int) (State, *Failure) {
 	return state, failure
 }
 
+// Gate is a gate that was made. It runs in its maker's memory until it executes or ends.
+type Gate struct {
+	PID  int
+	page []byte
+	keep any
+}
+
+// gates are those that may still be using memory of ours.
+var gates = struct {
+	sync.Mutex
+	using map[*Gate]bool
+}{using: map[*Gate]bool{}}
+
 // Start makes a gate. Its end of the stream is the descriptor stream: it writes one byte for each
 // change of the report, and waits for one; both ends closed on exec, the maker's must be the only
 // other one. The child is waited for like any other. A plan that can be none is a *Failure.
-func Start(p Plan, stream, report int) (pid int, err error) {
+//
+// Until it executes, what it sets its oom_score_adj to is its maker's too: the kernel has one for all who
+// share a memory.
+func Start(p Plan, stream, report int) (*Gate, error) {
 	page, err := unix.Mmap(report, 0, reportSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return 0, fmt.Errorf("map the gate's report: %w", err)
+		return nil, fmt.Errorf("map the gate's report: %w", err)
 	}
-	defer unix.Munmap(page)
+	g := &Gate{page: page}
+	gates.Lock()
+	defer gates.Unlock()
+	gates.using[g] = true
 	c, keep, err := compile(p, page)
 	if err != nil {
-		return 0, err
+		g.forget()
+		return nil, err
 	}
-	c.stream = uintptr(stream)
+	c.stream, g.keep = uintptr(stream), [2]any{c, keep}
 	syscall.ForkLock.Lock()
 	child, errno := c.fork()
 	syscall.ForkLock.Unlock()
-	runtime.KeepAlive(keep)
 	if errno != 0 {
-		return 0, os.NewSyscallError("clone", errno)
+		g.forget()
+		return nil, os.NewSyscallError("clone", errno)
 	}
-	return int(child), nil
+	g.PID = int(child)
+	return g, nil
+}
+
+// Release gives back the memory that the gate ran in: for whoever saw the end of its stream, which the kernel
+// closes only when the gate has left that memory. Nothing else may be taken for it.
+func (g *Gate) Release() {
+	gates.Lock()
+	defer gates.Unlock()
+	if gates.using[g] {
+		g.forget()
+	}
+}
+
+func (g *Gate) forget() {
+	delete(gates.using, g)
+	unix.Munmap(g.page)
+	g.page, g.keep = nil, nil
 }
 
 // compile lays out everything that the child needs, so that it needs nothing but system calls. What

@@ -19,6 +19,7 @@ import (
 // born is a gate with its maker's ends.
 type born struct {
 	t      *testing.T
+	gate   *Gate
 	pid    int
 	stream *os.File
 	report int
@@ -60,7 +61,9 @@ func try(t *testing.T, p Plan) (*born, error) {
 		b.output.Close()
 		unix.Close(report)
 	})
-	b.pid, err = Start(p, ends[1], report)
+	if b.gate, err = Start(p, ends[1], report); err == nil {
+		b.pid = b.gate.PID
+	}
 	return b, err
 }
 
@@ -69,6 +72,7 @@ func (b *born) hears() (State, bool) {
 	b.t.Helper()
 	var said [1]byte
 	if _, err := io.ReadFull(b.stream, said[:]); err != nil {
+		b.gate.Release()
 		return 0, false
 	}
 	return State(said[0]), true
@@ -140,9 +144,8 @@ func TestWork(t *testing.T) {
 	}
 }
 
-// The work's oom_score_adj is the one that it is given, whatever its maker's.
+// The work's oom_score_adj is the one that it is given, whatever its maker's; its maker sets its own again.
 func TestOOMScoreAdj(t *testing.T) {
-	t.Parallel()
 	own, err := os.ReadFile("/proc/self/oom_score_adj")
 	must(t, err)
 	for given, want := range map[string]string{"": string(own), "501": "501\n", "x": string(own)} {
@@ -151,6 +154,7 @@ func TestOOMScoreAdj(t *testing.T) {
 		if said, status := start(t, p).end(); said != want || status.ExitStatus() != 0 {
 			t.Errorf("%q: %q, want %q; %v", given, said, want, status)
 		}
+		must(t, os.WriteFile("/proc/self/oom_score_adj", own, 0))
 	}
 }
 
@@ -327,13 +331,14 @@ func BenchmarkGate(b *testing.B) {
 				b.Fatal(err)
 			}
 			ends, _ := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-			pid, err := Start(Plan{Argv: []string{"/bin/true"}, Dir: "/", Files: [3]int{fd, fd, fd}, Cgroup: -1}, ends[1], report)
+			gate, err := Start(Plan{Argv: []string{"/bin/true"}, Dir: "/", Files: [3]int{fd, fd, fd}, Cgroup: -1}, ends[1], report)
 			if err != nil {
 				b.Fatal(err)
 			}
 			unix.Close(ends[1])
 			unix.Write(ends[0], []byte{1})
-			unix.Wait4(pid, nil, 0, nil)
+			unix.Wait4(gate.PID, nil, 0, nil)
+			gate.Release()
 			unix.Close(ends[0])
 			unix.Close(report)
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -19,9 +20,14 @@ import (
 
 // birth is a workload behind its gate, as its owner sees it.
 type birth struct {
+	gate   *gate.Gate
 	stream *link
 	stat   boundary.Stat
+	oom    string // our oom_score_adj, where the gate has another, and we with it (gate.Start)
 }
+
+// ownOOM is this process's oom_score_adj where no gate has set it.
+var ownOOM = sync.OnceValue(boundary.OOMScoreAdj)
 
 // startServant starts this program as another of ours, with its arguments, in a session of its own. Its descriptor 3 is the
 // other end of the stream that is returned; 0 to 2 are nothing, and there are no others.
@@ -79,7 +85,19 @@ func (o *owner) place(p gate.Plan, report int) (*birth, *longstop.LaunchError) {
 	if o.group != nil {
 		p.Cgroup = o.group.FD()
 	}
-	id, err := o.reaper.Start(func() (int, error) { return gate.Start(p, int(theirs.Fd()), report) })
+	b := &birth{stream: stream}
+	if own := ownOOM(); p.OOM == own {
+		p.OOM = ""
+	} else if p.OOM != "" {
+		b.oom = own
+	}
+	id, err := o.reaper.Start(func() (int, error) {
+		var err error
+		if b.gate, err = gate.Start(p, int(theirs.Fd()), report); err != nil {
+			return 0, err
+		}
+		return b.gate.PID, nil
+	})
 	theirs.Close()
 	if err != nil {
 		stream.close()
@@ -88,7 +106,7 @@ func (o *owner) place(p gate.Plan, report int) (*birth, *longstop.LaunchError) {
 		}
 		return nil, launchError("gate", "", err)
 	}
-	b := &birth{stream: stream, stat: boundary.Stat{Identity: id}}
+	b.stat.Identity = id
 	fault.At("owner.gate.started")
 	if _, failure := b.heed(report); failure != nil {
 		return b, failure
@@ -114,6 +132,12 @@ func (b *birth) verify() *longstop.LaunchError {
 func (b *birth) heed(report int) (ended bool, failure *longstop.LaunchError) {
 	var said [1]byte
 	_, err := io.ReadFull(b.stream.file, said[:])
+	if lostWord(err) {
+		b.gate.Release()
+		if b.oom != "" {
+			boundary.SetOOMScoreAdj(b.oom)
+		}
+	}
 	state, failed := gate.ReadReport(report)
 	if state == gate.Failed {
 		return false, failureOf(failed)

@@ -160,6 +160,7 @@ func (o *owner) warm() {
 	rec.Main, rec.Result = &longstop.Main{}, &longstop.Result{}
 	wire.Tolerant(wire.Sign(rec, given.Submit.Secret), &longstop.Record{})
 	json.Marshal(verdict{})
+	ownOOM()
 	makeThreads(2)
 }
 

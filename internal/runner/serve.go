@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -80,6 +81,7 @@ func (s *server) read(ctx context.Context, frames *wire.Reader, inHand *sync.Wai
 				s.take(ctx, nonce, request, err, false)
 			}
 		})
+		runtime.Gosched() // else what was asked waits until the runtime sees that the next read blocks
 	}
 }
 
