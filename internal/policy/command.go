@@ -69,6 +69,10 @@ func (s *scripts) inside(name string, args []word, redirects []*syntax.Redirect)
 	case "alias":
 		s.aliases(args)
 	case "at", "batch":
+		if slices.ContainsFunc(args, func(a word) bool { return !a.known || strings.HasPrefix(a.text, "-") && strings.Contains(a.text, "f") }) {
+			s.unknown(s.textOf(args))
+			break
+		}
 		s.fromInput(redirects)
 	case "command":
 		if len(args) > 0 && (args[0].text == "-v" || args[0].text == "-V") {
@@ -77,14 +81,20 @@ func (s *scripts) inside(name string, args []word, redirects []*syntax.Redirect)
 		return s.unwrap(wrappers[name], args, redirects)
 	case "start-stop-daemon":
 		s.startStopDaemon(args)
+	case "sed", "gsed":
+		s.sed(args)
 	default:
 		switch {
 		case shells[name]:
 			s.shell(args, redirects)
 			return nil, false
-		case opaque[name] && len(args) > 0, otherShells[name]:
+		case opaque[name], otherShells[name], loader(name):
 			s.unknown(name)
 			return nil, false
+		}
+		s.variablesNamed(name, args)
+		if h, ok := hidings[name]; ok {
+			s.hidden(name, h, args)
 		}
 		w, wraps := wrappers[name]
 		if !wraps {
@@ -106,6 +116,10 @@ func (s *scripts) unwrap(w wrapper, args []word, redirects []*syntax.Redirect) (
 	case aScript:
 		return nil, false
 	}
+	if hasWithin(w, given[:len(given)-len(args)]) {
+		s.unknown(s.textOf(given))
+		return nil, false
+	}
 	for range w.operands {
 		if len(args) == 0 {
 			return nil, false
@@ -125,6 +139,8 @@ func (s *scripts) unwrap(w wrapper, args []word, redirects []*syntax.Redirect) (
 		}
 	}
 	for w.assigns && len(args) > 0 && args[0].single && isAssignment(args[0].text) {
+		name, value, _ := strings.Cut(args[0].text, "=")
+		s.assigned(name, word{text: value, known: args[0].known, node: args[0].node}, false)
 		args = args[1:]
 	}
 	if w.shell {
@@ -144,9 +160,18 @@ func (s *scripts) unwrap(w wrapper, args []word, redirects []*syntax.Redirect) (
 				mark = cmp.Or(own, given[i+1].text)
 			}
 		}
-		args = append(replaced(replaced(args, "{}"), mark), word{})
+		args = append(replaced(replaced(args, "{}"), mark), word{expands: true})
 	}
 	return args, len(args) > 0
+}
+
+// hasWithin reports whether one of a wrapper's options runs something, or may.
+func hasWithin(w wrapper, options []word) bool {
+	return w.within != "" && slices.ContainsFunc(options, func(o word) bool {
+		return !o.known || slices.ContainsFunc(strings.Fields(w.within), func(part string) bool {
+			return strings.Contains(strings.ToLower(o.text), strings.ToLower(part))
+		})
+	})
 }
 
 // replaced are words in which another program puts something for a mark.
@@ -336,7 +361,7 @@ func isLetters(text, last string) bool {
 	return len(text) > 1 && text[0] == '-' && text[1] != '-' && strings.HasSuffix(text, last)
 }
 
-var sshOptions = wrapper{flags: "46AaCfGgKkMNnqsTtVvXxYy", valued: "BbcDEeFIiJLlmOoPpQRSWw", operands: 1}
+var sshOptions = wrapper{flags: "46AaCfGgKkMNnqsTtVvXxYy", valued: "BbcDEeiJLlmOoPpQRSWw", operands: 1, within: "command proxy include pkcs11 securitykeyprovider xauth"}
 
 func (s *scripts) ssh(args []word, redirects []*syntax.Redirect) {
 	s.at.elsewhere = true
@@ -346,11 +371,13 @@ func (s *scripts) ssh(args []word, redirects []*syntax.Redirect) {
 		return
 	}
 	switch {
+	case hasWithin(sshOptions, args[:len(args)-len(rest)]):
+		s.unknown(s.textOf(args))
 	case len(rest) == 1:
 		s.fromInput(redirects)
 	case len(rest) > 1:
 		// ssh takes options behind the host too.
-		if after, read := s.options(sshOptions, rest[1:]); read == toTheEnd {
+		if after, read := s.options(sshOptions, rest[1:]); read == toTheEnd && !hasWithin(sshOptions, rest[1:len(rest)-len(after)]) {
 			s.joined(after)
 			return
 		}
@@ -367,6 +394,10 @@ func (s *scripts) findCommands(args []word) {
 			}
 			continue // folders, by a glob
 		}
+		if !args[i].known && (args[i].text == "" || args[i].text[0] == '-') && ends(args[i+1:]) {
+			s.unknown(s.textOf(args)) // it may be -exec
+			return
+		}
 		switch args[i].text {
 		case "-exec", "-execdir", "-ok", "-okdir":
 			end := i + 1
@@ -379,6 +410,11 @@ func (s *scripts) findCommands(args []word) {
 			i = end
 		}
 	}
+}
+
+// ends reports whether the end of a command of find may be among some words.
+func ends(args []word) bool {
+	return slices.ContainsFunc(args, func(a word) bool { return !a.known && a.text == "" || a.text == ";" || a.text == "+" })
 }
 
 // trap has its first word run later.

@@ -20,6 +20,8 @@ type wrapper struct {
 	shell    bool   // the words are put together for a shell
 	appends  bool   // it adds words to the command's own, and puts some in for {}
 
+	within string // parts of its options' words that run something
+
 	shellAlone bool // without a command it runs a shell
 	shellOnly  bool // without a script it runs a shell, whatever follows
 }
@@ -55,27 +57,22 @@ var wrappers = map[string]wrapper{
 	"nsenter":  {flags: "aFZe", attached: "mnpuiUCTrw", valued: "tSG", long: "all no-fork mount net pid uts ipc user cgroup time root wd", longWith: "target setuid setgid", shellAlone: true},
 	"unbuffer": {flags: "p"}, "fakeroot": {}, "chronic": {flags: "ev"}, "tini": {flags: "gsvw", valued: "ep"}, "dumb-init": {flags: "cv"},
 	"sshpass": {valued: "pfdP", attached: "e", flags: "v"},
-	"strace":  {flags: "cCdDfFhikqrtTvVwxyYzZ", valued: "abeEIoOPsSuUX"},
+	"strace":  {flags: "cCdDfFhikqrtTvVwxyYzZ", valued: "abeIoOPsSuUX", within: "| !"},
 	"xargs":   {flags: "0prtxo", valued: "adEILnPsRSJ", attached: "eil", long: "null no-run-if-empty verbose interactive exit open-tty show-limits max-lines", longWith: "arg-file delimiter max-args max-procs max-chars process-slot-var", appends: true},
 	"watch":   {flags: "bcdegtpxCr", valued: "nq", long: "beep color no-color differences errexit chgexit no-title precise exec no-rerun no-wrap", longWith: "interval equexit", shell: true},
 	"script":  {flags: "aefq", valued: "BEIOTom", attached: "t", script: "c", shellOnly: true},
 	"busybox": {}, "toybox": {},
 	"command": {flags: "pvV"}, "builtin": {}, "exec": {flags: "cl", valued: "a"},
-	"systemd-run": {flags: "dtPqrGS", valued: "pMHEuC",
+	"systemd-run": {flags: "dtPqrGS", valued: "pMHuC", within: "exec environment= environmentfile root setenv passenvironment load pam",
 		long:     "scope user system no-block wait pty pty-late pipe quiet same-dir remain-after-exit collect slice-inherit send-sighup shell ignore-failure no-ask-password",
-		longWith: "unit property description slice uid gid nice working-directory setenv service-type on-calendar on-active on-boot on-startup on-unit-active on-unit-inactive timer-property path-property socket-property host machine job-mode background root-directory expand-environment"},
+		longWith: "unit property description slice uid gid nice working-directory service-type on-calendar on-active on-boot on-startup on-unit-active on-unit-inactive timer-property path-property socket-property host machine job-mode background expand-environment"},
 }
 
 // shells run scripts of their own.
-var shells = set("sh bash dash ash ksh mksh zsh rbash")
-
-// opaque programs run others in ways that are not read here.
-var opaque = set("parallel sem entr expect bwrap firejail proot fakechroot faketime torify torsocks proxychains proxychains4 " +
-	"valgrind gdb ltrace perf catchsegv setarch linux32 linux64 dtach abduco screen tmux rlwrap chpst setuidgid envdir softlimit " +
-	"daemonize systemd-nspawn machinectl socat")
+var shells = set("sh bash dash ash rbash")
 
 // otherShells read what is not read here, from their words or from their input.
-var otherShells = set("fish csh tcsh yash posh hush rc es elvish nu xonsh pwsh lksh osh oil")
+var otherShells = set("ksh ksh93 mksh zsh rzsh fish csh tcsh yash posh hush rc es elvish nu xonsh pwsh lksh osh oil")
 
 // daemons put themselves into the background, by these of their words or, where there are none, always.
 var daemons = map[string][]string{

@@ -87,15 +87,14 @@ func Read(r *longstop.Request) *Reading {
 		s.dynamic("a login shell that may be any reads its script")
 	}
 	for _, name := range r.Env {
-		if strings.HasPrefix(name, "BASH_FUNC_") || meaning[name] {
+		s.sets(name, false)
+		if changes(name) || commanding[name] {
 			s.dynamic("its environment sets " + name + ", which changes what is run")
 		}
 	}
+	s.evaluated()
 	return s.done()
 }
-
-// meaning are variables by which shells and the loader run something else than what is written.
-var meaning = set("BASH_ENV ENV PS4 SHELLOPTS BASHOPTS PROMPT_COMMAND PATH LD_PRELOAD LD_AUDIT LD_LIBRARY_PATH")
 
 func arguments(r *longstop.Request) []string {
 	argv := r.Argv
@@ -144,6 +143,7 @@ type scripts struct {
 	found   map[foundAt]bool
 	out     Reading
 	more    int // findings over maxFindings
+	vars    variables
 
 	at    site   // of what is being read
 	text  string // that is being read; empty: arguments
@@ -258,6 +258,32 @@ func (s *scripts) walk(stmts []*syntax.Stmt) {
 				s.on(n).find(longstop.FindingBackground, s.source(n), "is not waited for by the shell: "+s.left())
 			case *syntax.DeclClause:
 				s.on(n).name(n.Variant.Value)
+				s.declared(n)
+			case *syntax.Assign:
+				s.on(n).assign(n)
+			case *syntax.WordIter:
+				numbers := n.InPos.IsValid() && !slices.ContainsFunc(n.Items, func(w *syntax.Word) bool { return !isNumber(w.Parts) })
+				s.on(n).assigned(n.Name.Value, word{}, numbers)
+			case *syntax.ParamExp:
+				s.on(n).expansion(n)
+			case *syntax.ArithmExp:
+				s.on(n).arithmetic(n.X)
+			case *syntax.ArithmCmd:
+				s.on(n).arithmetic(n.X)
+			case *syntax.LetClause:
+				for _, x := range n.Exprs {
+					s.on(n).arithmetic(x)
+				}
+			case *syntax.CStyleLoop:
+				for _, x := range [...]syntax.ArithmExpr{n.Init, n.Cond, n.Post} {
+					s.on(n).arithmetic(x)
+				}
+			case *syntax.BinaryTest:
+				s.on(n).compared(n)
+			case *syntax.UnaryTest:
+				if w, ok := n.X.(*syntax.Word); ok && (n.Op == syntax.TsVarSet || n.Op == syntax.TsRefVar) {
+					s.on(n).variable(readWord(w), true)
+				}
 			}
 			return true
 		})

@@ -32,7 +32,7 @@ func TestCommandsOfAScript(t *testing.T) {
 		"f() { a; }; f":                      "a f",
 		"a <<EOF\n$(b)\nEOF":                 "a b",
 		"a > $(b)":                           "a b",
-		"echo $((1 + $(a)))":                 "a echo",
+		"echo $((1 + $(a)))":                 "a echo ?",
 		"sh -c 'a; b'":                       "a b sh",
 		"bash -euo pipefail -c \"a 'x'; b\"": "a b bash",
 		"sh -c \"sh -c 'a'\"":                "a sh",

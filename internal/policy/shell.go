@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"path"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -16,8 +17,9 @@ func (s *scripts) shell(args []word, redirects []*syntax.Redirect) {
 		case !a.known:
 			s.unknown(s.textOf(args))
 			return
-		case a.text == "--rcfile" || a.text == "--init-file":
-			i++
+		case strings.HasPrefix(a.text, "--rcfile") || strings.HasPrefix(a.text, "--init-file"):
+			s.unknown(s.textOf(args))
+			return
 		case a.text == "-" || a.text == "--":
 			s.shellFile(args[i+1:], redirects)
 			return
@@ -72,12 +74,19 @@ func (s *scripts) sourced(args []word) {
 	case len(args) == 0:
 	case !args[0].known:
 		s.unknown(s.textOf(args))
-	case strings.HasPrefix(args[0].text, "/dev/"), strings.HasPrefix(args[0].text, "/proc/"):
+	case device(args[0].text):
 		s.unknown(s.textOf(args))
 	default:
+		s.out.Beyond = true
 		s.name(args[0].text)
 		s.file(args[0].text)
 	}
+}
+
+// device reports whether a path is of what a process has open, or may be: it is no file, and may be its input.
+func device(name string) bool {
+	clean := path.Clean("/" + name)
+	return strings.HasPrefix(clean, "/dev/") || strings.HasPrefix(clean, "/proc/") || strings.Contains(name, "..") && (strings.Contains(name, "dev") || strings.Contains(name, "proc"))
 }
 
 // fromInput is for programs that read commands from standard input: those of a here-document are known.
