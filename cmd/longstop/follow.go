@@ -90,15 +90,11 @@ func (f *follower) follow(ctx context.Context) (*longstop.Action, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f.happens = make(chan happening)
-	// The request is made meanwhile, but for its last byte: what has begun is not left by a signal.
-	ready := make(chan struct{})
-	f.client.Ready = ready
-	go f.pull(ctx, f.open)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	// They stay caught: one that comes as the end is being said does not leave it unsaid.
 	signal.Ignore(syscall.SIGPIPE) // a reader that goes away does not take the run along
-	close(ready)
+	go f.pull(ctx, f.open)         // only now: what has begun is not left by a signal
 	var limit <-chan time.Time
 	if f.limit > 0 {
 		limit = time.After(f.limit)

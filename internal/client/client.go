@@ -29,9 +29,6 @@ type Client struct {
 	// OnAbsent is called when nobody listens; nil error: try again. It may be called up to startTries
 	// times, for who came may be killed before it is reached.
 	OnAbsent func(ctx context.Context) error
-	// Ready, where given, is waited for with the last byte of a request that Run makes: until it is closed
-	// nothing was asked for.
-	Ready <-chan struct{}
 	// Token, where given, is the agent's whose requests these are.
 	Token string
 }
@@ -386,7 +383,7 @@ func (c *Client) Journal(ctx context.Context, f JournalFilter) (list []longstop.
 func (c *Client) stream(ctx context.Context, method, path string, query url.Values, body []byte) (*Follow, error) {
 	q := request{method: method, path: target(path, query), patience: stall, again: body == nil}
 	if body != nil {
-		q.body, q.length, q.contentType, q.ready = bytes.NewReader(body), int64(len(body)), "application/json", c.Ready
+		q.body, q.length, q.contentType = bytes.NewReader(body), int64(len(body)), "application/json"
 	}
 	r, err := c.do(ctx, q)
 	if err != nil {

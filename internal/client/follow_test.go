@@ -1,18 +1,13 @@
 package client
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"io"
-	"net"
-	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/longstop/longstop"
 )
@@ -179,33 +174,4 @@ func encode(e Event) []byte {
 	head = append(strconv.AppendInt(head, e.Offset, 10), ' ')
 	head = append(strconv.AppendInt(head, int64(len(e.Data)), 10), '\n')
 	return append(head, e.Data...)
-}
-
-// What asks for something is whole only once whoever asks is ready: until then the server has no request.
-func TestRequestWaitsForItsAsker(t *testing.T) {
-	t.Parallel()
-	ours, theirs := net.Pipe()
-	defer theirs.Close()
-	ready := make(chan struct{})
-	body := `{"host":"h1"}`
-	go send(t.Context(), ours, request{method: "POST", path: "/", body: strings.NewReader(body), length: int64(len(body)), ready: ready})
-	in := bufio.NewReader(theirs)
-	r, err := http.ReadRequest(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	most := make([]byte, len(body)-1)
-	if _, err := io.ReadFull(r.Body, most); err != nil || string(most) != body[:len(most)] {
-		t.Fatalf("%q, %v", most, err)
-	}
-	theirs.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-	if b, err := in.Peek(1); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("before its asker is ready: %q, %v", b, err)
-	}
-	theirs.SetReadDeadline(time.Time{})
-	close(ready)
-	last := make([]byte, 1)
-	if _, err := io.ReadFull(in, last); err != nil || last[0] != '}' {
-		t.Errorf("the last byte: %q, %v", last, err)
-	}
 }

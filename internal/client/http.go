@@ -42,9 +42,8 @@ type request struct {
 	token        string // of an agent, or empty
 	body         io.Reader
 	length       int64
-	ready        <-chan struct{} // the last byte of a body of known length waits for its closing; nil: it does not wait
-	again        bool            // asking twice does no harm: do so when a dying gateway answers nothing
-	patience     time.Duration   // from the request's last byte to the answer's head; 0: defaultPatience
+	again        bool          // asking twice does no harm: do so when a dying gateway answers nothing
+	patience     time.Duration // from the request's last byte to the answer's head; 0: defaultPatience
 }
 
 // response is an answer whose body has not been read. Close it.
@@ -120,15 +119,7 @@ func writeRequest(conn net.Conn, q request) error {
 		if _, err := io.CopyN(&head, q.body, q.length); err != nil {
 			return &unreadable{err}
 		}
-		whole := head.Bytes()
-		if last := len(whole) - 1; q.ready != nil && q.length > 0 {
-			if _, err := conn.Write(whole[:last]); err != nil {
-				return err
-			}
-			<-q.ready
-			whole = whole[last:]
-		}
-		_, err := conn.Write(whole)
+		_, err := conn.Write(head.Bytes())
 		return err
 	}
 	head.WriteString("Transfer-Encoding: chunked\r\n\r\n")
