@@ -102,7 +102,7 @@ var kinds = []struct {
 		{"C097", "a password that has expired", ""},
 	}},
 	{"K10: network, host keys, authentication, limits of SSH servers", []reported{
-		{"C098", "connected, and then nothing", "Each stage has its own bound: logging in 20 s, a session 10 s, the runner's first answer 15 s."},
+		{"C098", "connected, and then nothing", "Each stage has its own bound (logging in 20 s, a session 10 s, the runner's first answer 15 s), and all have 40 s together."},
 		{"C100", "half-open connections hang callers, and whoever comes behind them", ""},
 		{"C101", "the eleventh session of a connection", ""},
 		{"C103", "connections are turned away before the login", ""},

@@ -26,7 +26,11 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	os.Exit(m.Run())
+	status := m.Run()
+	if programs != "" {
+		os.RemoveAll(programs)
+	}
+	os.Exit(status)
 }
 
 // script is a scripted gateway: one handler for each request.

@@ -46,28 +46,29 @@ func TestScripts(t *testing.T) {
 }
 
 // build makes the three commands, side by side as they are installed.
-var build = func() func(t *testing.T) string {
-	var once sync.Once
-	var dir string
-	var failure error
-	return func(t *testing.T) string {
-		once.Do(func() {
-			if dir, failure = os.MkdirTemp("", "longstop-bin"); failure != nil {
-				return
-			}
-			command := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "../longstop", "../longstopd", "../longstop-runner")
-			command.Env = append(os.Environ(), "CGO_ENABLED=0")
-			if out, err := command.CombinedOutput(); err != nil {
-				failure = fmt.Errorf("%w\n%s", err, out)
-			}
-		})
-		if failure != nil {
-			t.Fatal(failure)
-		}
-		t.Cleanup(func() { os.RemoveAll(dir) })
-		return dir
+func build(t *testing.T) string {
+	t.Helper()
+	dir, err := built()
+	if err != nil {
+		t.Fatal(err)
 	}
-}()
+	return dir
+}
+
+var programs string // where they are, to be removed by TestMain
+
+var built = sync.OnceValues(func() (string, error) {
+	var err error
+	if programs, err = os.MkdirTemp("", "longstop-bin"); err != nil {
+		return "", err
+	}
+	command := exec.Command("go", "build", "-buildvcs=false", "-o", programs+"/", "../longstop", "../longstopd", "../longstop-runner")
+	command.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return programs, nil
+})
 
 func setUp(env *testscript.Env, programs string) error {
 	t := env.T().(testing.TB)

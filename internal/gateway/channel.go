@@ -74,6 +74,7 @@ func openChannel(ctx context.Context, host string, at time.Time, link sshlink.Li
 	stderr := drain(session.Stderr())
 	nonce := wire.NewNonce()
 	go c.receive(nonce, stderr)
+	asked := time.Now()
 	got, err := c.request(ctx, nonce, wire.VerbHello, wire.HelloRequest{Create: create}, answerWithin)
 	if err == nil {
 		err = got.read(&c.hello)
@@ -83,7 +84,7 @@ func openChannel(ctx context.Context, host string, at time.Time, link sshlink.Li
 	}
 	if err != nil {
 		c.fail(err)
-		return nil, c.unheard(err)
+		return nil, c.unheard(err, asked)
 	}
 	c.tell(c.hello.BootID, c.hello.BootNow)
 	c.hello.ClockAheadMS = ahead(c.hello.Now.Time, at, at.Add(time.Since(begun))).Milliseconds()
@@ -91,18 +92,19 @@ func openChannel(ctx context.Context, host string, at time.Time, link sshlink.Li
 }
 
 // unheard adds to a hello that nobody answered in time what the login shell printed meanwhile.
-func (c *channel) unheard(err error) error {
+func (c *channel) unheard(err error, asked time.Time) error {
 	var u *unanswered
-	if !errors.As(err, &u) || longstop.CodeOf(err) != longstop.CodeTimeout {
+	if !errors.As(err, &u) || longstop.CodeOf(err) != longstop.CodeTimeout && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
+	waited := time.Since(asked).Round(time.Second / 10)
 	select {
 	case <-c.read:
 	case <-time.After(time.Second):
 	}
 	said := c.noiseWords()
 	return &longstop.Error{Code: longstop.CodeTimeout, Noise: said,
-		Message: fmt.Sprintf("the login shell of %s did not start the runner within %v%s", c.host, answerWithin, quoted(said))}
+		Message: fmt.Sprintf("the login shell of %s did not start the runner within %v%s", c.host, waited, quoted(said))}
 }
 
 // recognise compares who answered with who was enrolled, as the runner did itself.

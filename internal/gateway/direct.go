@@ -20,12 +20,8 @@ import (
 // it, so nobody can be asked about it: the end of the channel is all that is ever known, and it is the SSH
 // fact, never a workload's.
 
-const (
-	// directDrain is how long output is read after the command's end, while something holds it open.
-	directDrain = 5 * time.Second
-	// directStart bounds the opening of the channel, its connection included.
-	directStart = dialWithin + openWithin
-)
+// directDrain is how long output is read after the command's end, while something holds it open.
+const directDrain = 5 * time.Second
 
 // direct is a direct action whose command was sent.
 type direct struct {
@@ -54,12 +50,12 @@ var (
 //  3. the command. What is not known to have been sent was not started; what may have been is unknown, and
 //     stays so.
 func (l *launching) runDirect() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), directStart)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), l.g.cfg.Reach)
 	defer cancel()
 	defer context.AfterFunc(l.h.ctx, cancel)()
 	link, err := l.h.dialDirect(ctx, l.note)
 	if err != nil {
-		l.reject(explained(l.h.target(), err))
+		l.reject(explained(l.h.target(), l.h.late(ctx, err)))
 		return
 	}
 	d := &direct{g: l.g, h: l.h, id: l.id, link: link}
@@ -73,7 +69,7 @@ func (l *launching) runDirect() {
 	}
 	if d.session, err = link.Exec(ctx, l.want.command); err != nil {
 		d.letGo()
-		l.notOpened(err)
+		l.notOpened(l.h.late(ctx, err))
 		return
 	}
 	d.ended, d.end = context.WithCancelCause(l.h.ctx)
@@ -88,12 +84,11 @@ func (l *launching) runDirect() {
 // dialDirect makes a connection for one direct action. It leads to the host key that was enrolled, or
 // nowhere: that key is all by which a host without a runner can be recognised.
 func (h *host) dialDirect(ctx context.Context, note func(string)) (sshlink.Link, error) {
-	select {
-	case h.g.dials <- struct{}{}:
-		defer func() { <-h.g.dials }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	leave, err := h.dialTurn(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer leave()
 	link, err := h.dial(ctx, note)
 	if err != nil {
 		return nil, err

@@ -22,9 +22,11 @@ func (g *Gateway) meet(_ context.Context, link sshlink.Link, req longstop.EnrolR
 
 // meetAgain is CheckHost of a host without a runner: whether a connection can be made, to the same host key.
 func (h *host) meetAgain(ctx context.Context, note func(string)) (longstop.Host, error) {
+	ctx, cancel := context.WithTimeout(ctx, h.g.cfg.Reach)
+	defer cancel()
 	link, err := h.dialDirect(ctx, note)
 	if err != nil {
-		err = explained(h.target(), err)
+		err = explained(h.target(), h.late(ctx, err))
 		h.cannotSee(err)
 		return h.shown(), err
 	}

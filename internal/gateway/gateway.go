@@ -42,6 +42,7 @@ type Config struct {
 
 	Heartbeat time.Duration // of serve channels; default 5 s. Three make an observation stale
 	Idle      time.Duration // how long an unused channel is kept; default 10 min
+	Reach     time.Duration // how long a host may take from the connection's first byte to the runner's first answer; default 40 s
 	Retention Retention
 	// Policy answers requests, with its own digest; nil: the policy that the store keeps does (SetPolicy).
 	Policy    func(policy.Question) (policy.Verdict, string)
@@ -92,6 +93,7 @@ type Gateway struct {
 const (
 	defaultHeartbeat = 5 * time.Second
 	defaultIdle      = 10 * time.Minute
+	defaultReach     = 40 * time.Second
 )
 
 type systemClock struct{}
@@ -109,6 +111,9 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	if cfg.Idle <= 0 {
 		cfg.Idle = defaultIdle
+	}
+	if cfg.Reach <= 0 {
+		cfg.Reach = defaultReach
 	}
 	cfg.Retention = cfg.Retention.withDefaults()
 	if cfg.SessionIdle <= 0 {

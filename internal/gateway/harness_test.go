@@ -70,6 +70,7 @@ type bench struct {
 	clock  func() time.Time // nil: the wall clock, shifted
 	beat   time.Duration
 	idle   time.Duration
+	reach  time.Duration
 	policy func(policy.Question) (policy.Verdict, string)
 	ways   []gateway.Way
 	redact *redact.Redactor
@@ -138,7 +139,7 @@ func (b *bench) start() {
 		Store:   b.store,
 		Dialers: map[string]sshlink.Dialer{"openssh": b.tap, "embedded": b.tap},
 		Runners: &gateway.FolderRunners{FS: os.DirFS(dir), Where: dir},
-		Clock:   now, Home: b.home, Name: "test", Heartbeat: b.beat, Idle: b.idle,
+		Clock:   now, Home: b.home, Name: "test", Heartbeat: b.beat, Idle: b.idle, Reach: b.reach,
 		Policy: b.policy, Ways: b.ways, Redact: b.redact,
 	})
 	b.must(err)

@@ -163,36 +163,74 @@ func (h *host) target() sshlink.Target {
 	return sshlink.Target{Name: h.row.Name, SSHConfig: h.row.SSHConfig}
 }
 
-// establish connects, and puts the runner there when the wanted one is absent.
+// establish connects, and puts the runner there when the wanted one is absent. Its stages have one deadline
+// together, beside each one's own bound; copying the runner has a time of its own.
 func (h *host) establish(ctx context.Context, note func(string)) (*channel, error) {
-	select {
-	case h.g.dials <- struct{}{}:
-		defer func() { <-h.g.dials }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	due, cancel := context.WithTimeout(ctx, h.g.cfg.Reach)
+	defer cancel()
+	leave, err := h.dialTurn(due)
+	if err != nil {
+		return nil, h.late(due, err)
 	}
+	defer leave()
+	link, ch, err := h.served(due, note)
+	if h.isForced() && err == nil {
+		tell(note, h.changed(&ch.hello))
+	}
+	if !isAbsent(err) || h.isForced() {
+		return ch, h.late(due, err)
+	}
+	if err := h.reinstall(ctx, link, note); err != nil {
+		return nil, err
+	}
+	due, cancel = context.WithTimeout(ctx, h.g.cfg.Reach)
+	defer cancel()
+	ch, err = h.serve(due, link)
+	return ch, h.late(due, err)
+}
+
+// served opens the serve channel over the link there is, or else a new one.
+func (h *host) served(ctx context.Context, note func(string)) (sshlink.Link, *channel, error) {
 	link, fresh, err := h.dialled(ctx, note)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ch, err := h.serve(ctx, link)
 	if err != nil && !fresh && !isAbsent(err) {
 		h.leave(link) // it was older than this attempt: perhaps only it is broken
 		if link, _, err = h.dialled(ctx, note); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		ch, err = h.serve(ctx, link)
 	}
-	if h.isForced() && err == nil {
-		tell(note, h.changed(&ch.hello))
+	return link, ch, err
+}
+
+// dialTurn waits for this host's turn among those to which connections are being made.
+func (h *host) dialTurn(ctx context.Context) (leave func(), err error) {
+	select {
+	case h.g.dials <- struct{}{}:
+		return func() { <-h.g.dials }, nil
+	case <-h.ctx.Done():
+		return nil, errClosing
+	case <-ctx.Done():
+		return nil, &longstop.Error{Code: longstop.CodeUnreachable, Err: ctx.Err(),
+			Message: fmt.Sprintf("%s: its turn did not come: connections to %d others are being made", h.name, cap(h.g.dials))}
 	}
-	if !isAbsent(err) || h.isForced() {
-		return ch, err
+}
+
+// late adds to the error of the stage in which a connection's deadline passed that it was one for all of them.
+func (h *host) late(due context.Context, err error) error {
+	var e *longstop.Error
+	if !errors.Is(due.Err(), context.DeadlineExceeded) || !errors.As(err, &e) {
+		return err
 	}
-	if err := h.reinstall(ctx, link, note); err != nil {
-		return nil, err
+	told := *e
+	told.Message += fmt.Sprintf("; all stages of a connection have %v together", h.g.cfg.Reach)
+	if told.Err == context.DeadlineExceeded {
+		told.Err = nil
 	}
-	return h.serve(ctx, link)
+	return &told
 }
 
 // reinstall makes sure that the runner is on the host and whole.

@@ -166,12 +166,11 @@ func (h *host) dialSpare(kept bool) (sshlink.Link, error) {
 	ctx, cancel := context.WithTimeout(h.ctx, dialWithin)
 	defer cancel()
 	if !kept {
-		select {
-		case h.g.dials <- struct{}{}:
-			defer func() { <-h.g.dials }()
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		leave, err := h.dialTurn(ctx)
+		if err != nil {
+			return nil, err
 		}
+		defer leave()
 	}
 	return h.dial(ctx, nil)
 }

@@ -2,8 +2,6 @@ package gateway_test
 
 import (
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,14 +20,8 @@ func (b *bench) connections() int {
 	return b.tap.most
 }
 
-// manyChannels is how many actions have an SSH command each at once. LONGSTOP_CHANNELS=20 is what a machine with
-// nothing else to do takes.
-func manyChannels() int {
-	if n, err := strconv.Atoi(os.Getenv("LONGSTOP_CHANNELS")); err == nil {
-		return n
-	}
-	return 8
-}
+// manyChannels is how many actions have an SSH command each at once: twice what a server allows by default.
+const manyChannels = 20
 
 // TestC101ManyOwnChannels: many actions with an SSH command each, and as many cancels, at once, over a server that
 // allows few sessions: its limit is met once at most, by no later gateway, and is nobody's failure; connections are few.
@@ -43,8 +35,8 @@ func TestC101ManyOwnChannels(t *testing.T) {
 				b.start()
 				ownChannels(t, b)
 				// Beside those that tell the limit: sshd may count a session for a while after its end.
-				if n := strings.Count(b.server.Log(), "no more sessions"); n > 2*manyChannels() {
-					t.Errorf("of %d sessions the server refused one %d times", 4*manyChannels(), n)
+				if n := strings.Count(b.server.Log(), "no more sessions"); n > 2*manyChannels {
+					t.Errorf("of %d sessions the server refused one %d times", 4*manyChannels, n)
 				}
 				if most := b.connections(); most > 5 { // the serve channel's, three spare ones, one to stop
 					t.Errorf("%d connections at once", most)
@@ -73,7 +65,7 @@ func ownChannels(t *testing.T, b *bench) {
 	req := script("sleep 300")
 	req.Request.OwnChannel = true
 	var all sync.WaitGroup
-	ids := make(chan longstop.ActionID, manyChannels())
+	ids := make(chan longstop.ActionID, manyChannels)
 	for range cap(ids) {
 		all.Go(func() {
 			a, err := b.Run(t.Context(), req, operator, gateway.Told{})

@@ -34,9 +34,10 @@ type tap struct {
 	decide func(verb wire.Verb) fate
 	asked  map[wire.Verb]int
 	dials  int
-	refuse error // of every dial, where set
-	links  int   // that live
-	most   int   // that lived at once
+	refuse error  // of every dial, where set
+	dialed func() // called once a dial has succeeded, where set
+	links  int    // that live
+	most   int    // that lived at once
 
 	begun atomic.Int64 // frames that were written but for their last line, at first
 	pace  atomic.Int64 // where above 0, channels give a KiB at a time, each after so many nanoseconds
@@ -113,6 +114,9 @@ func (t *tap) Dial(ctx context.Context, to sshlink.Target) (sshlink.Link, error)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.dialed != nil {
+		t.dialed()
+	}
 	t.links++
 	t.most = max(t.most, t.links)
 	go func() {
