@@ -172,7 +172,7 @@ func lanes(a *longstop.Action, now time.Time, columns int) string {
 		lane("output", longstop.Time{}, out...)
 	}
 	if r := a.Removed; r != nil {
-		lane("removed", r.At, removedWords(r))
+		lane("removed", r.At, removedWords(a))
 	}
 	if a.Cancel.State != longstop.CancelNone && a.Cancel.State != "" {
 		lane("cancel", a.Cancel.At, cancelWords(a, now)...)
@@ -390,8 +390,11 @@ func outputWords(a *longstop.Action) []string {
 	return append(parts, string(o.Stream))
 }
 
-func removedWords(r *longstop.Removal) string {
-	if r.Because == longstop.RemovedHostFull {
+func removedWords(a *longstop.Action) string {
+	switch {
+	case a.Request.Owner == longstop.OwnerNone:
+		return "its output was kept here for as long as was promised"
+	case a.Removed.Because == longstop.RemovedHostFull:
 		return "the host keeps the record alone: it was short of room, and the output had been read"
 	}
 	return "the host keeps the record alone: output was kept for as long as was promised"

@@ -281,3 +281,44 @@ func TestPointDirectBesideARunner(t *testing.T) {
 		t.Errorf("%s", pretty(a))
 	}
 }
+
+// TestDirectRetention: what a direct action wrote is kept here as long as hosts keep theirs, and then removed without
+// another launch; its record says so.
+func TestDirectRetention(t *testing.T) {
+	t.Parallel()
+	b := newDirect(t, func(*bench) {})
+	read, unread, silent := b.run(directly("echo read")), b.run(directly("echo unread >&2")), b.run(directly("true"))
+	for _, a := range []longstop.Action{read, unread, silent} {
+		b.wait(a.ID)
+	}
+	if out := b.output(read.ID, "stdout"); out != "read\n" {
+		t.Errorf("output %q", out)
+	}
+	strays := filepath.Join(b.home, "direct", string(longstop.NewActionID(time.Now())))
+	b.must(os.Mkdir(strays, 0o700))
+	kept := func(a longstop.Action) bool {
+		_, err := os.Stat(filepath.Join(b.home, "direct", string(a.ID)))
+		return err == nil
+	}
+	b.later(6)
+	b.later(8)
+	for _, a := range []longstop.Action{read, silent} {
+		a = b.until(a.ID, "it is removed after a week", isRemoved)
+		if kinds := b.kinds(a.ID); kinds[len(kinds)-1] != "retention_applied" || a.Outcome != longstop.OutcomeUnknown || a.UnknownBecause != longstop.NoOwner {
+			t.Errorf("%v\n%s", kinds, pretty(a))
+		}
+		sshtest.Eventually(t, "the end of its folder", func() bool { return !kept(a) })
+	}
+	if _, err := b.Output(t.Context(), string(read.ID), "stdout", 0, 0, 0); longstop.CodeOf(err) != longstop.CodeExpired || !strings.Contains(err.Error(), "as long as was promised") {
+		t.Errorf("%v", err)
+	}
+	if out := b.output(unread.ID, "stderr"); out != "unread\n" { // and now it was
+		t.Errorf("what nobody had read: %q", out)
+	}
+	b.later(9)
+	a := b.until(unread.ID, "it was read, and a week is over", isRemoved)
+	sshtest.Eventually(t, "the end of its folder", func() bool { return !kept(a) })
+	b.must(os.Mkdir(filepath.Join(b.home, "direct", string(read.ID)), 0o700)) // as if a crash had come between
+	b.later(31)
+	sshtest.Eventually(t, "the end of what is nobody's", func() bool { left, err := os.ReadDir(filepath.Dir(strays)); return err == nil && len(left) == 0 })
+}

@@ -45,7 +45,6 @@ func (g *Gateway) directFolder(id longstop.ActionID) string {
 
 // directStreams makes the files of an action's streams.
 func (g *Gateway) directStreams(id longstop.ActionID, r *longstop.Request) (streams [2]*directStream, err error) {
-	g.sweepDirect()
 	folder := g.directFolder(id)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return streams, fmt.Errorf("make the folder for its output: %w", err)
@@ -178,6 +177,9 @@ func (g *Gateway) directOutput(ctx context.Context, a *longstop.Action, stream s
 			}
 			answer.End = answer.Next() >= total
 		}
+		if answer.End {
+			g.directWasRead(a.ID, stream)
+		}
 		if len(answer.Data) > 0 || len(answer.Dropped) > 0 || answer.End || more == nil {
 			return answer, nil
 		}
@@ -236,19 +238,4 @@ func (g *Gateway) readDirect(a *longstop.Action, stream string, offset, most int
 		return answer, fmt.Errorf("read %s: %w", stream, err)
 	}
 	return answer, nil
-}
-
-// sweepDirect removes output that was kept for as long as hosts keep what nobody has read.
-func (g *Gateway) sweepDirect() {
-	folder := filepath.Join(g.cfg.Home, "direct")
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		_, going := g.directs.Load(longstop.ActionID(e.Name()))
-		if info, err := e.Info(); err == nil && !going && g.now().Sub(info.ModTime()) > g.cfg.Retention.Unread {
-			os.RemoveAll(filepath.Join(folder, e.Name()))
-		}
-	}
 }

@@ -170,6 +170,7 @@ func (g *Gateway) begin() error {
 	}
 	g.goes(g.watchUnknowns)
 	g.goes(g.endIdle)
+	g.goes(g.tidyDirects)
 	for _, w := range g.cfg.Ways {
 		g.goes(func() { g.tellOn(w) })
 	}

@@ -39,17 +39,14 @@ func (g *Gateway) output(ctx context.Context, id, stream string, offset int64, m
 	if err != nil {
 		return wire.OutputAnswer{}, err
 	}
-	if a.Request.Owner == longstop.OwnerNone {
-		if max <= 0 || max > maxOutput {
-			max = maxOutput
-		}
-		return g.directOutput(ctx, &a, stream, offset, max, wait)
-	}
 	if a.Removed != nil {
 		return wire.OutputAnswer{Offset: offset, Total: offset, End: true}, notRemoved(&a)
 	}
 	if max <= 0 || max > maxOutput {
 		max = maxOutput
+	}
+	if a.Request.Owner == longstop.OwnerNone {
+		return g.directOutput(ctx, &a, stream, offset, max, wait)
 	}
 	r := &outputReader{h: h, a: a, stream: stream, until: time.Now().Add(wait),
 		ask: wire.OutputRequest{RunID: a.RunID, Stream: stream, Offset: offset, Max: max}}

@@ -309,7 +309,11 @@ func notRemoved(a *longstop.Action) error {
 	if a.Removed.Because == longstop.RemovedHostFull {
 		why = "after it had been read, since the host was short of room"
 	}
+	from := a.Host
+	if a.Request.Owner == longstop.OwnerNone {
+		from = "the gateway, which alone had it,"
+	}
 	return &longstop.Error{Code: longstop.CodeExpired, ActionID: a.ID,
-		Message: "the output of " + string(a.ID) + " was removed from " + a.Host + " by " + a.Removed.At.Format(time.RFC3339) + ", " + why,
+		Message: "the output of " + string(a.ID) + " was removed from " + from + " by " + a.Removed.At.Format(time.RFC3339) + ", " + why,
 		Hint:    "longstop show " + string(a.ID) + " has its result and all else that is known"}
 }
