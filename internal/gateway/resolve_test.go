@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -124,17 +125,18 @@ func TestPointResolveRefused(t *testing.T) {
 }
 
 // TestPointResolveIsContradicted: a record that comes later and says otherwise is shown beside the person's word,
-// and changes none of it.
+// changes none of it, and is brought to people.
 func TestPointResolveIsContradicted(t *testing.T) {
 	t.Parallel()
 	b := resolving(t)
+	page := newPager(t, 200)
 	a := b.run(longstop.RunRequest{Host: "loop", Request: longstop.Request{Script: "sleep 600", Lifetime: longstop.Detached}})
 	b.stop()
 	b.tap.refuseDials(&longstop.Error{Code: longstop.CodeUnreachable, Message: "no route"})
 	b.start()
 	b.until(a.ID, "it is unreachable", func(a longstop.Action) bool { return a.UnknownBecause == longstop.Unreachable })
 	b.stop()
-	b.shift = 16 * time.Minute
+	b.shift, b.ways = 16*time.Minute, []gateway.Way{page.way(t)}
 	b.start()
 	b.until(a.ID, "people are told", func(a longstop.Action) bool { return len(a.Escalations) == 1 })
 	a, err := b.resolved(a.ID, longstop.OutcomeFailed, "the machine is scrap", nil)
@@ -150,5 +152,9 @@ func TestPointResolveIsContradicted(t *testing.T) {
 	}
 	if !slices.Contains(b.kinds(a.ID), "contradiction") {
 		t.Errorf("%v", b.kinds(a.ID))
+	}
+	n := page.told(t, "contradiction")
+	if text, err := json.Marshal(n.Body); err != nil || n.ActionID != a.ID || !strings.Contains(string(text), "cancelled") {
+		t.Errorf("people were told %s of %s", text, n.ActionID)
 	}
 }
