@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -68,4 +69,28 @@ func ParseRunID(s string) (RunID, error) {
 		}
 	}
 	return RunID(s), nil
+}
+
+// MachineID is what names this installation (machine-id(5)), read by the function given: of the files that may have
+// it the first that does. It is empty where none does.
+func MachineID(read func(path string) ([]byte, error)) string {
+	for _, path := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
+		if text, err := read(path); err == nil {
+			if id := ParseMachineID(text); id != "" {
+				return id
+			}
+		}
+	}
+	return ""
+}
+
+// ParseMachineID is the id in the text of such a file: 32 hexadecimal digits on the first line. It is empty where there
+// are none: through a first boot the text is "uninitialized".
+func ParseMachineID(text []byte) string {
+	line, _, _ := strings.Cut(string(text), "\n")
+	id := strings.TrimSpace(line)
+	if raw, err := hex.DecodeString(id); err != nil || len(raw) != 16 {
+		return ""
+	}
+	return id
 }

@@ -17,21 +17,12 @@ import (
 // MachineID is what names this installation (machine-id(5)), or empty where it has none.
 func MachineID() string { return machineID() }
 
-func readMachineID() string {
-	for _, path := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
-		if id := firstLine(path); len(id) == 32 {
-			return id
-		}
-	}
-	return ""
-}
-
 // BootID names this boot of this kernel; PID namespaces share it.
 func BootID() string { return bootID() }
 
 // A process sees none of them change.
 var (
-	machineID = sync.OnceValue(readMachineID)
+	machineID = sync.OnceValue(func() string { return longstop.MachineID(os.ReadFile) })
 	bootID    = sync.OnceValue(func() string { return firstLine("/proc/sys/kernel/random/boot_id") })
 	pidNS     = sync.OnceValue(func() string { name, _ := os.Readlink("/proc/self/ns/pid"); return name })
 )

@@ -111,7 +111,7 @@ func Create(dir string) (*Folder, error) {
 			parent.Close()
 		}
 	}
-	if id := machineID(); id != "" && !exists(root, "machine") {
+	if id := longstop.MachineID(os.ReadFile); id != "" && !exists(root, "machine") {
 		if err := makeOnce(root, "machine", id); err != nil {
 			return nil, err
 		}
@@ -209,12 +209,12 @@ func open(dir, bootID string) (*Folder, error) {
 // checkMachine refuses the folder of another machine: to put in order what the last boot left would spoil what is
 // running there, and not every shared file system has locks that hold on both.
 func (f *Folder) checkMachine() error {
-	here := machineID()
+	here := longstop.MachineID(os.ReadFile)
 	there, err := readAll(f.root, "machine", 256)
 	if errors.Is(err, fs.ErrNotExist) || here == "" {
 		return nil
 	}
-	if id := machineIDIn(there); err == nil && id != "" && id != here {
+	if id := longstop.ParseMachineID(there); err == nil && id != "" && id != here {
 		folder := quote(f.dir)
 		return &longstop.Error{Code: longstop.CodeHostMismatch,
 			Message: "the state folder " + f.dir + " is of another machine (" + id + "; this is " + here + "): nothing was done",
@@ -338,22 +338,6 @@ func validID(id string) bool {
 		}
 	}
 	return true
-}
-
-// machineID names this installation, or is empty where nothing does.
-func machineID() string {
-	text, _ := os.ReadFile("/etc/machine-id")
-	return machineIDIn(text)
-}
-
-// machineIDIn is the id in the text of a file like machine-id(5), or empty where it has none: it is "uninitialized"
-// through a first boot.
-func machineIDIn(text []byte) string {
-	id := strings.TrimSpace(string(text))
-	if raw, err := hex.DecodeString(id); err != nil || len(raw) != 16 {
-		return ""
-	}
-	return id
 }
 
 // bootID names the running kernel's boot: random(4). Without /proc it is empty, and each open
