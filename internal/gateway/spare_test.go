@@ -20,23 +20,21 @@ func (b *bench) connections() int {
 	return b.tap.most
 }
 
-// manyChannels is how many actions have an SSH command each at once: twice what a server allows by default.
-const manyChannels = 20
-
 // TestC101ManyOwnChannels: many actions with an SSH command each, and as many cancels, at once, over a server that
 // allows few sessions: its limit is met once at most, by no later gateway, and is nobody's failure; connections are few.
 func TestC101ManyOwnChannels(t *testing.T) {
+	const many = 20 // twice what a server allows by default
 	eachTransport(t, func(t *testing.T, over func(*bench)) {
 		for _, allows := range []int{1, 2, 10} {
 			t.Run(fmt.Sprint(allows), func(t *testing.T) { // one after the other: each is many logins
 				b := newBench(t, sshtest.Options{MaxSessions: allows}, over, func(b *bench) { b.beat = 2 * time.Second })
-				ownChannels(t, b)
+				ownChannels(t, b, many)
 				b.stop()
 				b.start()
-				ownChannels(t, b)
+				ownChannels(t, b, many)
 				// Beside those that tell the limit: sshd may count a session for a while after its end.
-				if n := strings.Count(b.server.Log(), "no more sessions"); n > 2*manyChannels {
-					t.Errorf("of %d sessions the server refused one %d times", 4*manyChannels, n)
+				if n := strings.Count(b.server.Log(), "no more sessions"); n > 2*many {
+					t.Errorf("of %d sessions the server refused one %d times", 4*many, n)
 				}
 				if most := b.connections(); most > 5 { // the serve channel's, three spare ones, one to stop
 					t.Errorf("%d connections at once", most)
@@ -51,21 +49,21 @@ func TestC101ManyOwnChannels(t *testing.T) {
 func TestC103ManyConnections(t *testing.T) {
 	eachTransport(t, func(t *testing.T, over func(*bench)) {
 		b := newBench(t, sshtest.Options{MaxSessions: 1, Extra: []string{"MaxStartups 2:100:3"}}, over, func(b *bench) { b.beat = 2 * time.Second })
-		ownChannels(t, b)
+		ownChannels(t, b, 8)
 		b.proxy.Cut()
-		ownChannels(t, b)
+		ownChannels(t, b, 8)
 		if most := b.connections(); most > 5 {
 			t.Errorf("%d connections at once", most)
 		}
 	})
 }
 
-func ownChannels(t *testing.T, b *bench) {
+func ownChannels(t *testing.T, b *bench, many int) {
 	t.Helper()
 	req := script("sleep 300")
 	req.Request.OwnChannel = true
 	var all sync.WaitGroup
-	ids := make(chan longstop.ActionID, manyChannels)
+	ids := make(chan longstop.ActionID, many)
 	for range cap(ids) {
 		all.Go(func() {
 			a, err := b.Run(t.Context(), req, operator, gateway.Told{})
