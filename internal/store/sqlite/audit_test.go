@@ -221,14 +221,14 @@ func TestPointPagesAreIndexScans(t *testing.T) {
 	}
 }
 
-// Filters of the log give what they say, in order, whichever index they look along.
+// Filters of the log give what they say, in order, wherever they look: in filed blocks and behind them too.
 func TestPointEntriesAreFiltered(t *testing.T) {
 	t.Parallel()
 	s := openNew(t)
 	var all []journal.Entry
 	kinds := []journal.Kind{journal.Requested, journal.Observed, journal.Contradiction, journal.CancelRequested}
 	must(t, s.Update(t.Context(), func(tx *Tx) error {
-		for i := range 60 {
+		for i := range 2*fileEvery + 60 {
 			e := journal.Entry{At: longstop.At(clock.Add(time.Duration(i) * time.Second)), Kind: kinds[i%4], Host: fmt.Sprintf("web-%d", i%3),
 				SessionID: longstop.SessionID(fmt.Sprintf("ses_%d", i%5)), ActionID: longstop.ActionID(fmt.Sprintf("act_%d", i%7))}
 			index, err := tx.Append(e)
@@ -252,7 +252,7 @@ func TestPointEntriesAreFiltered(t *testing.T) {
 			f.Kind = kinds[n%4]
 		}
 		if n&16 != 0 {
-			f.From, f.Before = 10, 50
+			f.From, f.Before = fileEvery-40, 2*fileEvery+8
 		}
 		if n&32 != 0 {
 			f.Action = "act_3"
@@ -278,7 +278,7 @@ func TestPointEntriesAreFiltered(t *testing.T) {
 			t.Errorf("%+v: %v, want %v", f, indexes, want)
 		}
 	}
-	for seconds, want := range map[int]int64{-5: 0, 0: 0, 30: 30, 59: 59, 100: 60} {
+	for seconds, want := range map[int]int64{-5: 0, 0: 0, 30: 30, 59: 59, 1000: 2*fileEvery + 60} {
 		if got, err := s.Since(t.Context(), clock.Truncate(time.Microsecond).Add(time.Duration(seconds)*time.Second)); err != nil || got != want {
 			t.Errorf("since %d s: %d, %v", seconds, got, err)
 		}

@@ -99,6 +99,9 @@ func (s *Store) Verify(ctx context.Context, kept ...journal.Head) (journal.Head,
 	if err := verifyRaws(ctx, tx); err != nil {
 		return head, err
 	}
+	if err := verifyFiled(ctx, tx); err != nil {
+		return head, err
+	}
 	return head, verifyActions(ctx, tx)
 }
 

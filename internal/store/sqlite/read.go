@@ -261,35 +261,44 @@ func (s *Store) Entries(ctx context.Context, f EntryFilter) ([]journal.Entry, er
 	return list, err
 }
 
-// query looks along the index of the rarest field that is asked for; along the log itself where that is
-// none, or a kind that is common in it.
+// query looks where the rarest field that is asked for leads; along the log itself where that is none, or a
+// kind that is common in it.
 func (f EntryFilter) query() (string, []any) {
 	before := f.Before
 	if before <= 0 {
 		before = math.MaxInt64
 	}
-	index, where := ``, ` WHERE idx >= ?1 AND idx < ?2`
-	args := []any{f.From, before, limit(f.Limit)}
-	for _, field := range []struct{ column, value, index, also string }{
-		{`action_id`, string(f.Action), `entries_action`, ``},
-		{`kind`, string(f.Kind), `entries_kind`, ` AND kind NOT IN (` + commonKinds + `)`},
-		{`session_id`, string(f.Session), `entries_session`, ``},
-		{`host`, f.Host, `entries_host`, ``},
-	} {
-		if field.value == "" {
-			continue
+	args, where := []any{f.From, before, limit(f.Limit)}, ` AND entries.idx >= ?1 AND entries.idx < ?2`
+	is := func(column, value string) (param string) {
+		if value != "" {
+			args = append(args, value)
+			param = fmt.Sprintf(`?%d`, len(args))
+			where += ` AND ` + column + ` = ` + param
 		}
-		args = append(args, field.value)
-		where += fmt.Sprintf(` AND %s = ?%d`, field.column, len(args))
-		if common := strings.Contains(commonKinds, "'"+field.value+"'"); index == `` && !(field.column == `kind` && common) {
-			index, where = ` INDEXED BY `+field.index, where+field.also
-		}
+		return param
 	}
-	order := ` ORDER BY idx LIMIT ?3`
+	action, kind, session, host := is(`action_id`, string(f.Action)), is(`kind`, string(f.Kind)), is(`session_id`, string(f.Session)), is(`host`, f.Host)
+	order := ` ORDER BY entries.idx LIMIT ?3`
 	if f.Newest {
-		order = ` ORDER BY idx DESC LIMIT ?3`
+		order = ` ORDER BY entries.idx DESC LIMIT ?3`
 	}
-	return `SELECT bytes FROM entries` + index + where + order, args
+	along := func(index string) string { return `SELECT bytes FROM entries ` + index + ` WHERE true` + where + order }
+	in := func(field, value string) string {
+		return `SELECT bytes FROM entries WHERE idx IN (SELECT * FROM (` + filed(field, value) + where + strings.Replace(order, `entries.idx`, `filed.idx`, 1) +
+			`) UNION ALL SELECT * FROM (` + unfiled(field, value) + where + order + `))` + order
+	}
+	switch {
+	case action != "":
+		return along(`INDEXED BY entries_action`), args
+	case kind != "" && !strings.Contains(commonKinds, "'"+string(f.Kind)+"'"):
+		where += ` AND kind NOT IN (` + commonKinds + `)`
+		return along(`INDEXED BY entries_kind`), args
+	case session != "":
+		return in(`session_id`, session), args
+	case host != "":
+		return in(`host`, host), args
+	}
+	return along(``), args
 }
 
 // entries reads the entries that a query chooses.

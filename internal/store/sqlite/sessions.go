@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
@@ -174,8 +175,10 @@ func (tx *Tx) LastUsed(id longstop.SessionID) (longstop.Time, error) {
 	return readLastUse(id, data, err)
 }
 
-const selectLastUse = `SELECT bytes FROM entries INDEXED BY entries_session
-	WHERE session_id = ? AND kind NOT IN ('` + string(journal.RetentionApplied) + `', '` + string(journal.SessionEnded) + `') ORDER BY idx DESC LIMIT 1`
+const used = ` AND kind NOT IN ('` + string(journal.RetentionApplied) + `', '` + string(journal.SessionEnded) + `') ORDER BY idx DESC LIMIT 1`
+
+var selectLastUse = `SELECT bytes FROM entries WHERE idx = coalesce((` + unfiled(`session_id`, `?1`) + used + `), (` +
+	filed(`session_id`, `?1`) + strings.Replace(used, ` idx`, ` filed.idx`, 1) + `))`
 
 func readLastUse(id longstop.SessionID, data []byte, err error) (longstop.Time, error) {
 	if err != nil {

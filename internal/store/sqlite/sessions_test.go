@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/longstop/longstop"
@@ -78,6 +80,42 @@ func TestPointSessionsAreReplayed(t *testing.T) {
 	}
 }
 
+// What earlier versions wrote is filed as what is appended now.
+func TestEntriesWithoutFilesAreFiled(t *testing.T) {
+	t.Parallel()
+	s := openNew(t)
+	a := newAction("web-1")
+	for i := range 2*fileEvery + 5 {
+		a.Revision = int64(i + 1)
+		put(t, s, a, journal.Observed)
+	}
+	const count = `SELECT count(*) || ' ' || sum(idx) || ' ' || max(idx) || ' ' || count(DISTINCT field || value) FROM filed`
+	filed := func() (n string) {
+		must(t, s.conn.QueryRowContext(t.Context(), count).Scan(&n))
+		return n
+	}
+	appended := filed()
+	migration, err := migrations.ReadFile("migrations/00011_filed.sql")
+	must(t, err)
+	_, err = s.conn.ExecContext(t.Context(), `DROP TABLE filed; CREATE INDEX entries_session ON entries (session_id) WHERE session_id IS NOT NULL;
+		CREATE INDEX entries_host ON entries (host) WHERE host IS NOT NULL; `+string(migration))
+	must(t, err)
+	if want := fmt.Sprintf("%d %d %d 2", 4*fileEvery, 2*fileEvery*(2*fileEvery-1), 2*fileEvery-1); appended != want || filed() != want {
+		t.Errorf("filed %s when they were appended and %s by the migration, want %s", appended, filed(), want)
+	}
+	verify(t, s)
+	for _, change := range []string{`DELETE FROM filed WHERE field = 'host' AND idx = 7`, `UPDATE filed SET value = 'ses_x' WHERE field = 'session_id' AND idx = 7`,
+		`INSERT INTO filed VALUES ('host', 'web-9', 7)`} {
+		_, err := s.conn.ExecContext(t.Context(), `SAVEPOINT spoilt; `+change)
+		must(t, err)
+		if err := verifyFiled(t.Context(), s.conn); err == nil || !strings.Contains(err.Error(), "entry 7") {
+			t.Errorf("%s: %v", change, err)
+		}
+		_, err = s.conn.ExecContext(t.Context(), `ROLLBACK TO spoilt; RELEASE spoilt`)
+		must(t, err)
+	}
+}
+
 // An index of the entries' columns is made for what earlier versions wrote: from the bytes, as Verify sees them.
 func TestEntriesOfEarlierVersionsAreFiled(t *testing.T) {
 	t.Parallel()
@@ -90,7 +128,7 @@ func TestEntriesOfEarlierVersionsAreFiled(t *testing.T) {
 	migration, err := migrations.ReadFile("migrations/00009_sessions.sql")
 	must(t, err)
 	_, err = s.conn.ExecContext(t.Context(), `DROP TABLE sessions; DROP TABLE tally; DROP TRIGGER actions_made; DROP TRIGGER actions_gone; DROP TRIGGER actions_changed;
-		DROP INDEX entries_session; DROP INDEX entries_host; DROP INDEX entries_kind;
+		DROP INDEX entries_kind;
 		ALTER TABLE entries DROP COLUMN kind; ALTER TABLE entries DROP COLUMN session_id; ALTER TABLE entries DROP COLUMN host; `+string(migration))
 	must(t, err)
 	verify(t, s)

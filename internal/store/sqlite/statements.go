@@ -16,6 +16,7 @@ type statements struct {
 	savepoint, release, rollbackTo *sql.Stmt
 
 	appendEntry, addRaw        *sql.Stmt
+	fileEntries                *sql.Stmt
 	insertAction, updateAction *sql.Stmt
 	updateActionIndexed        *sql.Stmt
 	putSecret                  *sql.Stmt
@@ -49,6 +50,7 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.rollbackTo: `ROLLBACK TO one`,
 
 		&s.appendEntry: `INSERT INTO entries (idx, action_id, kind, session_id, host, hashes, bytes) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		&s.fileEntries: fileEntries,
 		&s.addRaw: `INSERT INTO raws (entry, place, action_id, kind, at, size, salt, bytes)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		&s.insertAction: `INSERT INTO actions (` + strings.Join(actionColumns, ", ") + `)

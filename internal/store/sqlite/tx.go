@@ -66,6 +66,9 @@ func (tx *Tx) append(e journal.Entry, raws []Raw) (int64, error) {
 		optional(string(e.SessionID)), optional(e.Host), hashes, data); err != nil {
 		return 0, fmt.Errorf("append journal entry %d: %w", e.Index, err)
 	}
+	if err := tx.file(e.Index); err != nil {
+		return 0, fmt.Errorf("file journal entry %d: %w", e.Index, err)
+	}
 	for i, raw := range raws {
 		err := tx.store.exec(tx.store.stmt.addRaw, e.Index, i, optional(string(e.ActionID)), raw.Kind, e.At.UnixMicro(),
 			len(raw.Bytes), salts[i], kept(raw))
