@@ -322,3 +322,64 @@ func TestDirectRetention(t *testing.T) {
 	b.later(31)
 	sshtest.Eventually(t, "the end of what is nobody's", func() bool { left, err := os.ReadDir(filepath.Dir(strays)); return err == nil && len(left) == 0 })
 }
+
+// TestLaw3DirectWhoseCommandMayHaveGone: what a gateway has on its disk that is killed when a direct action's command is
+// about to go out says no more than that to the next one: the launch is unknown and stays so, nobody sends it again, and
+// a cancel that was asked for is unconfirmed.
+func TestLaw3DirectWhoseCommandMayHaveGone(t *testing.T) {
+	t.Parallel()
+	b := newDirect(t, func(*bench) {})
+	disk, marker := sshtest.ShortDir(t), filepath.Join(t.TempDir(), "ran")
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	b.tap.mu.Lock()
+	b.tap.starts = func() { close(asked); <-goOn }
+	b.tap.mu.Unlock()
+	ran := make(chan longstop.Action, 1)
+	go func() {
+		a, _ := b.Run(context.Background(), directly("echo ran >> "+marker), operator, gateway.Told{})
+		ran <- a
+	}()
+	<-asked
+	open, err := b.Actions(t.Context(), gateway.ActionFilter{})
+	b.must(err)
+	if len(open) != 1 || open[0].Launch.State != longstop.LaunchSent || open[0].SSHCommand.State != longstop.SSHNotOpened {
+		t.Fatalf("%s", pretty(open))
+	}
+	id := open[0].ID
+	stopping, leave := context.WithCancel(t.Context())
+	cancelled := make(chan struct{})
+	go func() {
+		b.Gateway.Cancel(stopping, string(id), operator, nil)
+		close(cancelled)
+	}()
+	b.until(id, "a cancel is asked for", func(a longstop.Action) bool { return a.Cancel.State == longstop.CancelRequested })
+	leave()
+	<-cancelled
+	b.must(b.store.Backup(t.Context(), filepath.Join(disk, "longstop.db")))
+	for _, name := range []string{"salt", gateway.KeyFile} {
+		data, err := os.ReadFile(filepath.Join(b.home, name))
+		b.must(err)
+		b.must(os.WriteFile(filepath.Join(disk, name), data, 0o600))
+	}
+
+	next := *b
+	next.home, next.tap = disk, &tap{Dialer: b.tap.Dialer}
+	next.start()
+	a := next.wait(id)
+	if a.Launch.State != longstop.LaunchUnknown || a.SSHCommand.State != longstop.SSHLost || a.Outcome != longstop.OutcomeUnknown || a.Alive != longstop.AliveUnknown ||
+		a.Workload.State != longstop.WorkloadNone || a.Cancel.State != longstop.CancelUnconfirmed || a.Cancel.Because != "the gateway stopped, and its channel with it" || a.Retry.Allowed {
+		t.Errorf("%s", pretty(a))
+	}
+	if _, err := os.Stat(marker); err == nil {
+		t.Error("the next gateway ran the command")
+	}
+	next.stop()
+	next.start() // and none after it has anything left to say
+	if again, err := next.Action(t.Context(), string(id)); err != nil || again.Revision != a.Revision {
+		t.Errorf("%v: revision %d, and then %d", err, a.Revision, again.Revision)
+	}
+	close(goOn)
+	if a := <-ran; a.Launch.State != longstop.LaunchAccepted {
+		t.Errorf("%s", pretty(a))
+	}
+}

@@ -36,6 +36,7 @@ type tap struct {
 	dials  int
 	refuse error  // of every dial, where set
 	dialed func() // called once a dial has succeeded, where set
+	starts func() // called before a command that takes a session of its own is started, where set
 	links  int    // that live
 	most   int    // that lived at once
 
@@ -134,6 +135,12 @@ type tappedLink struct {
 }
 
 func (l *tappedLink) Exec(ctx context.Context, command string) (sshlink.Channel, error) {
+	l.tap.mu.Lock()
+	starts := l.tap.starts
+	l.tap.mu.Unlock()
+	if starts != nil {
+		starts()
+	}
 	return l.tapped(l.Link.Exec(ctx, command))
 }
 
