@@ -212,3 +212,33 @@ func dash(s string) string {
 	}
 	return plain(s)
 }
+
+// bodyText is a JSON body on one harmless line. What an entry changed in the action is left out, but for what
+// was asked for: the rest says it in words, and longstop journal show prints all of it.
+func bodyText(body any) string {
+	if body == nil {
+		return ""
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return ""
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(text, &members) != nil || members["patch"] == nil {
+		return plain(string(text))
+	}
+	var changed struct {
+		Action struct {
+			Request json.RawMessage `json:"request"`
+			Key     json.RawMessage `json:"idempotency_key"`
+		} `json:"action"`
+	}
+	if json.Unmarshal(members["patch"], &changed) == nil && changed.Action.Key != nil {
+		members["request"], members["idempotency_key"] = changed.Action.Request, changed.Action.Key
+	}
+	if delete(members, "patch"); len(members) == 0 {
+		return ""
+	}
+	text, _ = json.Marshal(members) // of what was JSON
+	return plain(string(text))
+}

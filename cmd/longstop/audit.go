@@ -142,11 +142,3 @@ func (a *app) audit(ctx context.Context, f client.AuditFilter, asCSV bool) error
 	}
 	return nil
 }
-
-// orEmpty keeps an empty list from being null in JSON.
-func orEmpty[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
-}

@@ -112,3 +112,7 @@ func errorText(e *longstop.Error, fate string) string {
 	}
 	return text.String()
 }
+
+func usage(hint, format string, args ...any) error {
+	return &longstop.Error{Code: longstop.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
