@@ -141,7 +141,7 @@ func (a *app) printEntries(entries []longstop.JournalEntry, first bool) {
 	if !first {
 		t.rows, t.remarks = t.rows[1:], t.remarks[1:]
 	}
-	fmt.Fprint(a.out, t.render(width(a.out)))
+	a.printTable(t)
 }
 
 func entryTable(entries []longstop.JournalEntry, now time.Time) *table {

@@ -22,7 +22,7 @@ func approvalPage(a *longstop.Action, host *longstop.Host, now time.Time) string
 	r := &a.Request
 	fmt.Fprintf(&out, "%s on %s\n", a.ID, plain(a.Host))
 	line("where", whereWords(a, host)...)
-	line("asked", clock(a.CreatedAt, now), requesterWords(a)+via(a), string(a.SessionID))
+	line("asked", clock(a.CreatedAt, now), of(a.RequestedBy)+via(a), string(a.SessionID))
 	line("because", plain(r.Reason))
 	if a.RetryOf != "" {
 		line("attempt", fmt.Sprintf("%d, of what %s was to do", a.Attempt, a.RetryOf))

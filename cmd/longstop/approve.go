@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,42 +18,21 @@ func (a *app) approvalsVerb() *cobra.Command {
 		Use:   "approvals",
 		Short: "What waits for a person's yes or no",
 		Args:  exactly(),
-		RunE:  func(c *cobra.Command, _ []string) error { return a.approvals(c.Context()) },
+		RunE: listing(a, (*client.Client).Approvals, approvalsTable, "nothing waits for approval",
+			"longstop approve ID shows all of it and asks for your passphrase; longstop deny ID --reason WHY"),
 	}
 	a.jsonFlag(c, "the actions as one array")
 	return c
 }
 
-func (a *app) approvals(ctx context.Context) error {
-	gateway, err := a.gateway()
-	if err != nil {
-		return err
-	}
-	list, err := gateway.Approvals(ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		a.printJSON(list)
-		return nil
-	}
-	if len(list) == 0 {
-		a.talk.note("nothing waits for approval")
-		return nil
-	}
+func approvalsTable(list []longstop.Action, now time.Time) *table {
 	t := new(table)
 	t.row("", "ACTION", "HOST", "ASKED BY", "UNTIL", "RULE", "WHAT")
 	for i := range list {
 		one := &list[i]
-		t.row("", string(one.ID), plain(one.Host), requesterWords(one), clock(one.Approval.ExpiresAt, a.now()), plain(one.Approval.Rule), command(&one.Request))
+		t.row("", string(one.ID), plain(one.Host), of(one.RequestedBy), clock(one.Approval.ExpiresAt, now), plain(one.Approval.Rule), command(&one.Request))
 	}
-	fmt.Fprint(a.out, t.render(width(a.out)))
-	a.talk.note("longstop approve ID shows all of it and asks for your passphrase; longstop deny ID --reason WHY")
-	return nil
-}
-
-func requesterWords(a *longstop.Action) string {
-	return strings.TrimSpace(plain(a.RequestedBy.Kind) + " " + plain(a.RequestedBy.Name))
+	return t
 }
 
 // decision is one of the three verbs that take a person's proof.
@@ -101,7 +81,7 @@ func (a *app) decisionVerb(d decision) *cobra.Command {
 		},
 		ValidArgsFunction: a.completeActions,
 	}
-	c.Flags().StringVar(&as, "as", "", "which approver you are (default the only one)")
+	asFlag(c, &as)
 	if d.needsReason {
 		c.Flags().StringVar(&reason, "reason", "", "why; it is signed and kept")
 	}
@@ -111,40 +91,33 @@ func (a *app) decisionVerb(d decision) *cobra.Command {
 
 // decide shows an action, has a person sign what they want of it, and brings that to the gateway.
 func (a *app) decide(ctx context.Context, about longstop.ChallengeRequest) error {
-	person, err := personsTerminal()
-	if err != nil {
-		return err
-	}
-	defer person.Close()
-	gateway, err := a.gateway()
-	if err != nil {
-		return err
-	}
-	action, err := gateway.Action(ctx, string(about.ActionID))
-	if err != nil {
-		return err
-	}
-	about.ActionID = action.ID
-	person.show("\n" + approvalPage(&action, hostOf(ctx, gateway, action.Host), a.now()) + "\n")
-	proof, err := person.prove(ctx, gateway, about, shownFacts(&action, about.Reason)...)
-	if err != nil {
-		return err
-	}
-	after, err := gateway.Decide(ctx, about.Kind, action.ID, longstop.ApprovalDecision{Reason: about.Reason, Proof: proof})
-	if err != nil {
-		return err
-	}
-	if a.json {
-		a.printJSON(after)
-	}
-	a.talk.note("%s", decided(about.Kind, &after))
-	return nil
+	return a.dialogue(func(person *terminal, gateway *client.Client) error {
+		action, err := gateway.Action(ctx, string(about.ActionID))
+		if err != nil {
+			return err
+		}
+		about.ActionID = action.ID
+		person.show("\n" + approvalPage(&action, hostOf(ctx, gateway, action.Host), a.now()) + "\n")
+		proof, err := person.prove(ctx, gateway, about, shownFacts(&action)...)
+		if err != nil {
+			return err
+		}
+		after, err := gateway.Decide(ctx, about.Kind, action.ID, longstop.ApprovalDecision{Reason: about.Reason, Proof: proof})
+		if err != nil {
+			return err
+		}
+		if a.json {
+			a.printJSON(after)
+		}
+		a.talk.note("%s", decided(about.Kind, &after))
+		return nil
+	})
 }
 
-// shownFacts are what a statement has to say for it to be about what the person saw.
-func shownFacts(a *longstop.Action, reason string) []approver.Fact {
-	return []approver.Fact{{Name: "action", Value: string(a.ID)}, {Name: "host", Value: a.Host}, {Name: "request", Value: a.Request.Digest},
-		{Name: "lifetime", Value: string(a.Request.Lifetime)}, {Name: "leftover", Value: string(a.Request.Leftover)}, {Name: "reason", Value: reason}}
+// shownFacts are what a statement has to say of an action for it to be the one that the person saw.
+func shownFacts(a *longstop.Action) []approver.Fact {
+	return []approver.Fact{{Name: "host", Value: a.Host}, {Name: "request", Value: a.Request.Digest},
+		{Name: "lifetime", Value: string(a.Request.Lifetime)}, {Name: "leftover", Value: string(a.Request.Leftover)}}
 }
 
 // hostOf is the host as enrolled; nil where that cannot be had.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os/user"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +17,7 @@ import (
 )
 
 func (a *app) approverVerb() *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "approver",
 		Short: "Say who may approve: people, by a passphrase",
 		Long: `An approver is a person who proves who they are with a passphrase, typed in a terminal. The passphrase makes a
@@ -25,16 +26,8 @@ key in that moment; the gateway has the public half of it alone, and keeps each 
 The first approver is trusted because nobody was there before: set it before agents have this account. Every
 later change needs the passphrase of an approver who is there. Nobody can get around a forgotten passphrase but
 another approver: have two.`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			return usage("longstop approver set|show|remove", "approver has no verb %q", plain(args[0]))
-		},
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(a.approverSet(), a.approverShow(), a.approverRemove())
-	return c
+	}, "longstop approver set|show|remove",
+		a.approverSet(), a.approverShow(), a.approverRemove())
 }
 
 func (a *app) approverSet() *cobra.Command {
@@ -66,53 +59,50 @@ folder can try passphrases for as long as they like.`, approver.MinPassphrase),
 			return a.setApprover(c.Context(), name, as)
 		},
 	}
-	c.Flags().StringVar(&as, "as", "", "the approver who signs the change (default the only one)")
+	asFlag(c, &as)
 	a.jsonFlag(c, "the approver")
 	return c
 }
 
 func (a *app) setApprover(ctx context.Context, name, as string) error {
-	person, err := personsTerminal()
-	if err != nil {
-		return err
-	}
-	defer person.Close()
-	gateway, err := a.gateway()
-	if err != nil {
-		return err
-	}
-	present, err := gateway.Approvers(ctx)
-	if err != nil {
-		return err
-	}
-	made, err := person.newApprover(name)
-	if err != nil {
-		return err
-	}
-	change := longstop.ApproverChange{Approver: &made}
-	if len(present) > 0 {
-		about := longstop.ChallengeRequest{Kind: longstop.ChallengeApprover, Approver: as, Reason: longstop.ApproverSet + name, Content: approver.Digest(made)}
-		proof, err := person.prove(ctx, gateway, about, approver.Fact{Name: "reason", Value: about.Reason}, approver.Fact{Name: "content", Value: about.Content})
+	return a.dialogue(func(person *terminal, gateway *client.Client) error {
+		present, err := gateway.Approvers(ctx)
 		if err != nil {
 			return err
 		}
-		change.Proof = &proof
-	}
-	known, err := gateway.SetApprover(ctx, change)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		a.printJSON(known)
-	}
-	a.talk.note("%s may approve%skey %s", plain(known.Name), between, keyWord(known.PublicKey))
-	if known.First {
-		a.talk.note("the first one here: trusted because nobody was there before")
-	}
-	if len(present) == 0 {
-		a.talk.note("set another one too: nobody else gets around a forgotten passphrase")
-	}
-	return nil
+		made, err := person.newApprover(name)
+		if err != nil {
+			return err
+		}
+		change := longstop.ApproverChange{Approver: &made}
+		if len(present) > 0 {
+			proof, err := person.prove(ctx, gateway, approverChange(longstop.ApproverSet, made, as))
+			if err != nil {
+				return err
+			}
+			change.Proof = &proof
+		}
+		known, err := gateway.SetApprover(ctx, change)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			a.printJSON(known)
+		}
+		a.talk.note("%s may approve%skey %s", plain(known.Name), between, keyWord(known.PublicKey))
+		if known.First {
+			a.talk.note("the first one here: trusted because nobody was there before")
+		}
+		if len(present) == 0 {
+			a.talk.note("set another one too: nobody else gets around a forgotten passphrase")
+		}
+		return nil
+	})
+}
+
+// approverChange is what is signed for an approver to be set or removed.
+func approverChange(what string, k longstop.Approver, as string) longstop.ChallengeRequest {
+	return longstop.ChallengeRequest{Kind: longstop.ChallengeApprover, Approver: as, Reason: what + k.Name, Content: approver.Digest(k)}
 }
 
 // newApprover asks for a new passphrase, twice.
@@ -150,34 +140,19 @@ func (a *app) approverShow() *cobra.Command {
 		Use:   "show",
 		Short: "Who may approve, and how they came to",
 		Args:  exactly(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			gateway, err := a.gateway()
-			if err != nil {
-				return err
-			}
-			list, err := gateway.Approvers(c.Context())
-			if err != nil {
-				return err
-			}
-			if a.json {
-				a.printJSON(list)
-				return nil
-			}
-			if len(list) == 0 {
-				a.talk.note("nobody may approve yet: longstop approver set")
-				return nil
-			}
-			t := new(table)
-			t.row("", "NAME", "KEY", "SET", "BY", "")
-			for _, k := range list {
-				t.row("", plain(k.Name), keyWord(k.PublicKey), clock(k.SetAt, a.now()), plain(k.SetBy), approverWords(&k))
-			}
-			fmt.Fprint(a.out, t.render(width(a.out)))
-			return nil
-		},
+		RunE:  listing(a, (*client.Client).Approvers, approverTable, "nobody may approve yet: longstop approver set", ""),
 	}
 	a.jsonFlag(c, "the approvers as one array")
 	return c
+}
+
+func approverTable(list []longstop.KnownApprover, now time.Time) *table {
+	t := new(table)
+	t.row("", "NAME", "KEY", "SET", "BY", "")
+	for _, k := range list {
+		t.row("", plain(k.Name), keyWord(k.PublicKey), clock(k.SetAt, now), plain(k.SetBy), approverWords(&k))
+	}
+	return t
 }
 
 // approverWords are what is worth knowing of an approver beside who they are.
@@ -198,19 +173,12 @@ func (a *app) approverRemove() *cobra.Command {
 		Short: "Take an approver out (in a terminal); the last one stays",
 		Args:  exactly("NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
-			person, err := personsTerminal()
-			if err != nil {
-				return err
-			}
-			defer person.Close()
-			gateway, err := a.gateway()
-			if err != nil {
-				return err
-			}
-			return a.removeApprover(c.Context(), person, gateway, args[0], as)
+			return a.dialogue(func(person *terminal, gateway *client.Client) error {
+				return a.removeApprover(c.Context(), person, gateway, args[0], as)
+			})
 		},
 	}
-	c.Flags().StringVar(&as, "as", "", "the approver who signs the change")
+	asFlag(c, &as)
 	a.jsonFlag(c, "the approver that was")
 	return c
 }
@@ -224,8 +192,7 @@ func (a *app) removeApprover(ctx context.Context, person *terminal, gateway *cli
 		if k.Name != name {
 			continue
 		}
-		about := longstop.ChallengeRequest{Kind: longstop.ChallengeApprover, Approver: as, Reason: longstop.ApproverRemove + name, Content: approver.Digest(k.Approver)}
-		proof, err := person.prove(ctx, gateway, about, approver.Fact{Name: "reason", Value: about.Reason}, approver.Fact{Name: "content", Value: about.Content})
+		proof, err := person.prove(ctx, gateway, approverChange(longstop.ApproverRemove, k.Approver, as))
 		if err != nil {
 			return err
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -92,7 +91,7 @@ func (a *app) auditQueries(ctx context.Context, asCSV bool) error {
 	for _, q := range queries {
 		t.row("", q.Name, hits(q), q.Words)
 	}
-	fmt.Fprint(a.out, t.render(width(a.out)))
+	a.printTable(t)
 	a.talk.note("longstop audit QUERY shows them")
 	return nil
 }
@@ -127,9 +126,9 @@ func (a *app) audit(ctx context.Context, f client.AuditFilter, asCSV bool) error
 	case asCSV:
 		err = writeCSV(a.out, actionRows(page.Actions))
 	case len(page.Entries) > 0:
-		fmt.Fprint(a.out, entryTable(page.Entries, a.now()).render(width(a.out)))
+		a.printTable(entryTable(page.Entries, a.now()))
 	case len(page.Actions) > 0:
-		fmt.Fprint(a.out, auditTable(page.Actions, a.now()).render(width(a.out)))
+		a.printTable(auditTable(page.Actions, a.now()))
 	}
 	if err != nil {
 		return err

@@ -93,7 +93,7 @@ func (a *app) asking(ctx context.Context, args []string, verb string, one func(c
 		exits = append(exits, exit)
 	}
 	if a.json {
-		a.printActions(list)
+		printOneOrAll(a, list)
 	}
 	if exit := worst(exits); exit != 0 {
 		return status(exit)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/client"
 )
 
 func (a *app) hostVerb() *cobra.Command {
@@ -188,29 +189,7 @@ func (a *app) hostList() *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "The enrolled hosts",
 		Args:    exactly(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			gateway, err := a.gateway()
-			if err != nil {
-				return err
-			}
-			hosts, err := gateway.Hosts(c.Context())
-			if err != nil {
-				return err
-			}
-			if a.json {
-				if hosts == nil {
-					hosts = []longstop.Host{}
-				}
-				a.printJSON(hosts)
-				return nil
-			}
-			if len(hosts) == 0 {
-				a.talk.note("no hosts yet: longstop host add NAME, with what you would type after ssh")
-				return nil
-			}
-			fmt.Fprint(a.out, hostTable(hosts, a.now()).render(width(a.out)))
-			return nil
-		},
+		RunE:    listing(a, (*client.Client).Hosts, hostTable, "no hosts yet: longstop host add NAME, with what you would type after ssh", ""),
 	}
 	a.jsonFlag(c, "the hosts as one array")
 	return c
@@ -252,12 +231,8 @@ func (a *app) hostCheck() *cobra.Command {
 		Use:   "check NAME",
 		Short: "Ask a host who it is and what it can, now",
 		Args:  exactly("NAME"),
-		RunE: func(c *cobra.Command, args []string) error {
-			gateway, err := a.gateway()
-			if err != nil {
-				return err
-			}
-			ctx, stop := interrupted(c.Context())
+		RunE: a.asks(func(ctx context.Context, gateway *client.Client, args []string) error {
+			ctx, stop := interrupted(ctx)
 			defer stop()
 			host, err := gateway.CheckHost(ctx, args[0], func(line string) { a.talk.note("%s", plain(line)) })
 			if err != nil {
@@ -270,7 +245,7 @@ func (a *app) hostCheck() *cobra.Command {
 			a.talk.note("%s answers: %s", plain(host.Name), hostWords(&host))
 			a.tellHost(&host)
 			return nil
-		},
+		}),
 		ValidArgsFunction: a.completeHosts,
 	}
 	a.jsonFlag(c, "the host")
@@ -283,17 +258,13 @@ func (a *app) hostRemove() *cobra.Command {
 		Aliases: []string{"rm"},
 		Short:   "Forget a host of which nothing is unresolved; nothing is removed there",
 		Args:    exactly("NAME"),
-		RunE: func(c *cobra.Command, args []string) error {
-			gateway, err := a.gateway()
-			if err != nil {
-				return err
-			}
-			if err := gateway.RemoveHost(c.Context(), args[0]); err != nil {
+		RunE: a.asks(func(ctx context.Context, gateway *client.Client, args []string) error {
+			if err := gateway.RemoveHost(ctx, args[0]); err != nil {
 				return err
 			}
 			a.talk.note("%s is forgotten here; what is on it stays as it is", plain(args[0]))
 			return nil
-		},
+		}),
 		ValidArgsFunction: a.completeHosts,
 	}
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"context"
 	"strconv"
 	"strings"
 	"time"
@@ -17,12 +17,8 @@ func (a *app) inspectVerb() *cobra.Command {
 		Use:   "inspect ID",
 		Short: "Every process of a run, as its host sees them now",
 		Args:  exactly("ID"),
-		RunE: func(c *cobra.Command, args []string) error {
-			gateway, err := a.gateway()
-			if err != nil {
-				return err
-			}
-			seen, err := gateway.Inspect(c.Context(), args[0])
+		RunE: a.asks(func(ctx context.Context, gateway *client.Client, args []string) error {
+			seen, err := gateway.Inspect(ctx, args[0])
 			if err != nil {
 				return err
 			}
@@ -31,7 +27,7 @@ func (a *app) inspectVerb() *cobra.Command {
 				return nil
 			}
 			if len(seen.Processes) > 0 || seen.Owner != nil || seen.Keeper != nil {
-				fmt.Fprint(a.out, processTable(&seen).render(width(a.out)))
+				a.printTable(processTable(&seen))
 			}
 			if len(seen.Processes) == 0 {
 				a.talk.note("its host has no process of it%slongstop show %s", between, plain(args[0]))
@@ -40,7 +36,7 @@ func (a *app) inspectVerb() *cobra.Command {
 				a.talk.note("an owner is gone: there may be processes that cannot be told from others'")
 			}
 			return nil
-		},
+		}),
 		ValidArgsFunction: a.completeActions,
 	}
 	a.jsonFlag(c, "the processes")

@@ -17,7 +17,7 @@ import (
 )
 
 func (a *app) journalVerb() *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "journal",
 		Short: "Verify the journal, sign and export it, and hold what is stored against it",
 		Long: `The journal is every entry that longstop activity shows, as leaves of one tree of hashes: nothing in it can be changed,
@@ -28,16 +28,8 @@ says what it proves and what it cannot.
   longstop journal verify --checkpoint monday   it is whole, and goes on from what was signed then
   longstop journal export --action 7KQ2 --out b entries with their proofs; anybody can verify them, offline:
   longstop journal verify --bundle b --key KEY`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			return usage("longstop journal verify|checkpoint|export|show|rebuild", "journal has no verb %q", plain(args[0]))
-		},
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(a.journalVerify(), a.journalCheckpoint(), a.journalExport(), a.journalShow(), a.journalRebuild())
-	return c
+	}, "longstop journal verify|checkpoint|export|show|rebuild",
+		a.journalVerify(), a.journalCheckpoint(), a.journalExport(), a.journalShow(), a.journalRebuild())
 }
 
 // verifying is what longstop journal verify was given.
@@ -199,7 +191,7 @@ func (a *app) printBundle(b *journal.Bundle, entries []journal.Entry, c journal.
 		t.row("", strconv.FormatInt(e.Index, 10), clock(e.At, a.now()), words(string(e.Kind)), dash(string(e.ActionID)), dash(e.Host), dash(e.By), bodyText(e.Body))
 	}
 	if len(entries) > 0 {
-		fmt.Fprint(a.out, t.render(width(a.out)))
+		a.printTable(t)
 	}
 	line := fmt.Sprintf("proven: %s of a journal of %d, key %s", count(len(entries), "entry", "entries"), c.Size, journal.Fingerprint(b.Key))
 	if withheld > 0 {

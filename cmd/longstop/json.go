@@ -51,3 +51,12 @@ func orEmpty[T any](list []T) []T {
 	}
 	return list
 }
+
+// printOneOrAll prints one value as an object, several as an array.
+func printOneOrAll[T any](a *app, list []T) {
+	if len(list) == 1 {
+		a.printJSON(list[0])
+	} else {
+		a.printJSON(list)
+	}
+}

@@ -228,6 +228,19 @@ var alsoCalled = map[string][]string{
 	"wait":     {"attach", "follow", "join"},
 }
 
+// group makes a command of verbs, which by itself shows its help.
+func group(c *cobra.Command, hint string, verbs ...*cobra.Command) *cobra.Command {
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return usage(hint, "%s has no verb %q", c.Name(), plain(args[0]))
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	c.AddCommand(verbs...)
+	return c
+}
+
 // jsonFlag gives a verb its --json.
 func (a *app) jsonFlag(c *cobra.Command, what string) {
 	c.Flags().BoolVar(&a.json, "json", false, what+" as JSON on stdout; an error as {\"error\": {…}} there too")
@@ -246,6 +259,17 @@ func (a *app) gateway() (*client.Client, error) {
 		return err
 	}
 	return c, nil
+}
+
+// asks is how a verb runs that asks the gateway.
+func (a *app) asks(do func(ctx context.Context, gateway *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		gateway, err := a.gateway()
+		if err != nil {
+			return err
+		}
+		return do(c.Context(), gateway, args)
+	}
 }
 
 // present is the client of a gateway that runs already, or client.ErrAbsent at its first use.

@@ -15,21 +15,13 @@ import (
 )
 
 func (a *app) policyVerb() *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "policy",
 		Short: "Say what may be run: check, explain, show and set the policy",
 		Long: `The policy is one file of rules. The first rule that matches a request allows it, denies it, or has a person asked
 (longstop approvals). Without a policy everything is allowed. docs/policy.md has an example of each field.`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			return usage("longstop policy check|explain|show|set", "policy has no verb %q", plain(args[0]))
-		},
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(a.policyCheck(), a.policyExplain(), a.policyShow(), a.policySet())
-	return c
+	}, "longstop policy check|explain|show|set",
+		a.policyCheck(), a.policyExplain(), a.policyShow(), a.policySet())
 }
 
 func (a *app) policyCheck() *cobra.Command {
@@ -39,12 +31,8 @@ func (a *app) policyCheck() *cobra.Command {
 		Long: `Have the gateway read a policy file ("-" is standard input), and say what is wrong with it: FILE:LINE:COLUMN: what,
 a line each. Nothing is changed.`,
 		Args: exactly("FILE"),
-		RunE: func(c *cobra.Command, args []string) error {
-			gateway, err := a.gateway()
-			if err != nil {
-				return err
-			}
-			p, err := a.readPolicy(c.Context(), gateway, args[0])
+		RunE: a.asks(func(ctx context.Context, gateway *client.Client, args []string) error {
+			p, err := a.readPolicy(ctx, gateway, args[0])
 			if err != nil {
 				return err
 			}
@@ -54,7 +42,7 @@ a line each. Nothing is changed.`,
 			}
 			fmt.Fprintf(a.out, "%s: %s%s%s\n", plain(args[0]), plain(p.Summary), between, plain(p.Digest))
 			return nil
-		},
+		}),
 	}
 	a.jsonFlag(c, "the policy")
 	return c
@@ -95,12 +83,8 @@ func (a *app) policyShow() *cobra.Command {
 		Use:   "show",
 		Short: "The policy that holds, as it was given",
 		Args:  exactly(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			gateway, err := a.gateway()
-			if err != nil {
-				return err
-			}
-			p, err := gateway.Policy(c.Context())
+		RunE: a.asks(func(ctx context.Context, gateway *client.Client, _ []string) error {
+			p, err := gateway.Policy(ctx)
 			if err != nil {
 				return err
 			}
@@ -114,7 +98,7 @@ func (a *app) policyShow() *cobra.Command {
 				a.talk.note("%s", p.Digest)
 			}
 			return nil
-		},
+		}),
 	}
 	a.jsonFlag(c, "the policy")
 	return c
@@ -130,41 +114,33 @@ file, and the proof, are kept in the journal. What runs or waits already is not 
 		Args: exactly("FILE"),
 		RunE: func(c *cobra.Command, args []string) error { return a.setPolicy(c.Context(), args[0], as) },
 	}
-	c.Flags().StringVar(&as, "as", "", "the approver who signs the change (default the only one)")
+	asFlag(c, &as)
 	a.jsonFlag(c, "the policy")
 	return c
 }
 
 func (a *app) setPolicy(ctx context.Context, path, as string) error {
-	gateway, err := a.gateway()
-	if err != nil {
-		return err
-	}
-	p, err := a.readPolicy(ctx, gateway, path)
-	if err != nil {
-		return err
-	}
-	person, err := personsTerminal()
-	if err != nil {
-		return err
-	}
-	defer person.Close()
-	person.show(fmt.Sprintf("%s, %s:\n%s\n", plain(path), plain(p.Summary), numbered(p.text)))
-	digest := approver.Content([]byte(p.text)) // of what was shown, whatever the gateway says it is
-	about := longstop.ChallengeRequest{Kind: longstop.ChallengePolicy, Approver: as, Content: digest}
-	proof, err := person.prove(ctx, gateway, about, approver.Fact{Name: "content", Value: digest})
-	if err != nil {
-		return err
-	}
-	held, err := gateway.SetPolicy(ctx, longstop.PolicyChange{Text: p.text, Proof: proof})
-	if err != nil {
-		return err
-	}
-	if a.json {
-		a.printJSON(held)
-	}
-	a.talk.note("this policy holds from now on%s%s", between, held.Digest)
-	return nil
+	return a.dialogue(func(person *terminal, gateway *client.Client) error {
+		p, err := a.readPolicy(ctx, gateway, path)
+		if err != nil {
+			return err
+		}
+		person.show(fmt.Sprintf("%s, %s:\n%s\n", plain(path), plain(p.Summary), numbered(p.text)))
+		shown := approver.Content([]byte(p.text)) // whatever the gateway says that its digest is
+		proof, err := person.prove(ctx, gateway, longstop.ChallengeRequest{Kind: longstop.ChallengePolicy, Approver: as, Content: shown})
+		if err != nil {
+			return err
+		}
+		held, err := gateway.SetPolicy(ctx, longstop.PolicyChange{Text: p.text, Proof: proof})
+		if err != nil {
+			return err
+		}
+		if a.json {
+			a.printJSON(held)
+		}
+		a.talk.note("this policy holds from now on%s%s", between, held.Digest)
+		return nil
+	})
 }
 
 func (a *app) policyExplain() *cobra.Command {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/longstop/longstop"
@@ -81,8 +82,27 @@ func (t *terminal) passphrase(prompt string) ([]byte, error) {
 	return typed, nil
 }
 
+// dialogue has a person in their terminal, and the gateway that wants their word.
+func (a *app) dialogue(talk func(person *terminal, gateway *client.Client) error) error {
+	person, err := personsTerminal()
+	if err != nil {
+		return err
+	}
+	defer person.Close()
+	gateway, err := a.gateway()
+	if err != nil {
+		return err
+	}
+	return talk(person, gateway)
+}
+
+// asFlag gives a verb that takes a person's proof its --as.
+func asFlag(c *cobra.Command, as *string) {
+	c.Flags().StringVar(as, "as", "", "which approver you are (default the only one)")
+}
+
 // prove shows a person what they are about to sign, asks for their passphrase, and signs. facts are what
-// this command has shown of it: a statement without them is refused.
+// this command has shown beside what it asks about: a statement without either is refused.
 func (t *terminal) prove(ctx context.Context, gateway *client.Client, about longstop.ChallengeRequest, facts ...approver.Fact) (longstop.Proof, error) {
 	c, err := challenge(ctx, gateway, about, facts)
 	if err != nil {
@@ -116,7 +136,8 @@ func challenge(ctx context.Context, gateway *client.Client, about longstop.Chall
 	if err != nil {
 		return c, err
 	}
-	for _, f := range append([]approver.Fact{{Name: "kind", Value: string(about.Kind)}, {Name: "challenge", Value: c.ID}}, facts...) {
+	for _, f := range append([]approver.Fact{{Name: "kind", Value: string(about.Kind)}, {Name: "challenge", Value: c.ID}, {Name: "action", Value: string(about.ActionID)},
+		{Name: "outcome", Value: string(about.Outcome)}, {Name: "reason", Value: about.Reason}, {Name: "content", Value: about.Content}}, facts...) {
 		if f.Value != "" && !f.In(c.Statement) {
 			return c, &longstop.Error{Code: longstop.CodeNotProven,
 				Message: fmt.Sprintf("what the gateway wants signed does not say %s: %s, which is what was shown; nothing was signed", f.Name, plain(f.Value))}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/longstop/longstop"
-	"github.com/longstop/longstop/internal/approver"
+	"github.com/longstop/longstop/internal/client"
 )
 
 // resolveFlags are what `longstop resolve` was told beside the action.
@@ -54,7 +54,7 @@ The passphrase is read from the terminal alone: not from a pipe, a flag or the e
 	flags.StringVar(&f.outcome, "outcome", "", "what became of it: succeeded, failed, not_started or cancelled")
 	flags.StringVar(&f.reason, "reason", "", "how you know; it is signed and kept")
 	flags.StringVar(&f.attach, "attach", "", "a file of up to 1 MiB that shows it; its digest is signed, it is kept")
-	flags.StringVar(&f.as, "as", "", "which approver you are (default the only one)")
+	asFlag(c, &f.as)
 	a.jsonFlag(c, "the action")
 	return c
 }
@@ -71,34 +71,26 @@ func (a *app) resolve(ctx context.Context, id string, outcome longstop.Outcome, 
 		sum := sha256.Sum256(data)
 		about.Content = "sha256:" + hex.EncodeToString(sum[:])
 	}
-	person, err := personsTerminal()
-	if err != nil {
-		return err
-	}
-	defer person.Close()
-	gateway, err := a.gateway()
-	if err != nil {
-		return err
-	}
-	action, err := gateway.Action(ctx, id)
-	if err != nil {
-		return err
-	}
-	about.ActionID = action.ID
-	person.show("\n" + lanes(&action, a.now(), 0) + "\n")
-	facts := append(shownFacts(&action, f.reason), approver.Fact{Name: "outcome", Value: string(outcome)}, approver.Fact{Name: "content", Value: about.Content})
-	if req.Proof, err = person.prove(ctx, gateway, about, facts...); err != nil {
-		return err
-	}
-	after, err := gateway.Resolve(ctx, action.ID, req)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		a.printJSON(after)
-	}
-	a.talk.note("%s is resolved by hand: %s%sthe facts stay as they are%slongstop show %s", after.ID, words(string(outcome)), between, between, after.ID)
-	return nil
+	return a.dialogue(func(person *terminal, gateway *client.Client) error {
+		action, err := gateway.Action(ctx, id)
+		if err != nil {
+			return err
+		}
+		about.ActionID = action.ID
+		person.show("\n" + lanes(&action, a.now(), 0) + "\n")
+		if req.Proof, err = person.prove(ctx, gateway, about, shownFacts(&action)...); err != nil {
+			return err
+		}
+		after, err := gateway.Resolve(ctx, action.ID, req)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			a.printJSON(after)
+		}
+		a.talk.note("%s is resolved by hand: %s%sthe facts stay as they are%slongstop show %s", after.ID, words(string(outcome)), between, between, after.ID)
+		return nil
+	})
 }
 
 func attachment(path string) ([]byte, error) {

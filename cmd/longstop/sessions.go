@@ -15,22 +15,14 @@ import (
 )
 
 func (a *app) sessionVerb() *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "session",
 		Short: "Begin and end stretches of work",
 		Long: `A session is one stretch of work: longstop run --session puts runs into it, and it belongs to who started it.
 Runs that name none are put into a session that their owner always has: it ends when it was idle for a day, and the
 next run begins another. longstop sessions shows them.`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			return usage("longstop session start|end; longstop sessions lists them", "session has no verb %q", plain(args[0]))
-		},
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(a.sessionStart(), a.sessionEnd())
-	return c
+	}, "longstop session start|end; longstop sessions lists them",
+		a.sessionStart(), a.sessionEnd())
 }
 
 func (a *app) sessionStart() *cobra.Command {
@@ -186,7 +178,7 @@ func (a *app) sessions(ctx context.Context, f client.SessionFilter) error {
 		s := &list[i]
 		t.row("", string(s.ID), of(s.StartedBy), sessionState(s), rough(a.now().Sub(s.LastUsedAt.Time))+" ago", tally(s), purpose(s))
 	}
-	fmt.Fprint(a.out, t.render(width(a.out)))
+	a.printTable(t)
 	if len(list) == f.Limit {
 		all := ""
 		if f.All {

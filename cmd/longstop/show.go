@@ -51,15 +51,6 @@ func (a *app) each(ctx context.Context, args []string, visit func(*client.Client
 	return nil
 }
 
-// printActions prints one action as an object, several as an array.
-func (a *app) printActions(list []longstop.Action) {
-	if len(list) == 1 {
-		a.printJSON(list[0])
-	} else {
-		a.printJSON(list)
-	}
-}
-
 func (a *app) show(ctx context.Context, args []string) error {
 	var list []longstop.Action
 	err := a.each(ctx, args, func(_ *client.Client, action longstop.Action) error {
@@ -70,7 +61,7 @@ func (a *app) show(ctx context.Context, args []string) error {
 		return err
 	}
 	if a.json {
-		a.printActions(list)
+		printOneOrAll(a, list)
 		return nil
 	}
 	for i := range list {
@@ -97,11 +88,7 @@ func (a *app) showRaw(ctx context.Context, args []string) error {
 		return err
 	}
 	if a.json {
-		if len(all) == 1 {
-			a.printJSON(all[0])
-		} else {
-			a.printJSON(all)
-		}
+		printOneOrAll(a, all)
 		return nil
 	}
 	for _, one := range all {

@@ -10,25 +10,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/longstop/longstop"
+	"github.com/longstop/longstop/internal/client"
 )
 
 func (a *app) tokenVerb() *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "token",
 		Short: "Give agents a name: make tokens, list and revoke them",
 		Long: `A token is how an agent is known by its name: with LONGSTOP_TOKEN set, what longstop does is done by that agent,
 and only what agents may do is done at all: start, look, wait, stop. An agent never approves, resolves, enrols
 hosts, changes the policy, makes tokens or ends the gateway.`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			return usage("longstop token create|list|revoke", "token has no verb %q", plain(args[0]))
-		},
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(a.tokenCreate(), a.tokenList(), a.tokenRevoke())
-	return c
+	}, "longstop token create|list|revoke",
+		a.tokenCreate(), a.tokenList(), a.tokenRevoke())
 }
 
 func (a *app) tokenCreate() *cobra.Command {
@@ -97,36 +90,19 @@ func (a *app) tokenList() *cobra.Command {
 		Use:   "list",
 		Short: "Tokens, newest first; never what they are",
 		Args:  exactly(),
-		RunE:  func(c *cobra.Command, _ []string) error { return a.listTokens(c.Context()) },
+		RunE:  listing(a, (*client.Client).Tokens, tokenTable, "no tokens: longstop token create NAME makes one for an agent", ""),
 	}
 	a.jsonFlag(c, "the tokens as one array")
 	return c
 }
 
-func (a *app) listTokens(ctx context.Context) error {
-	gateway, err := a.gateway()
-	if err != nil {
-		return err
-	}
-	list, err := gateway.Tokens(ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		a.printJSON(list)
-		return nil
-	}
-	if len(list) == 0 {
-		a.talk.note("no tokens: longstop token create NAME makes one for an agent")
-		return nil
-	}
+func tokenTable(list []longstop.Token, now time.Time) *table {
 	t := new(table)
 	t.row("", "NAME", "MADE", "STATE")
 	for _, token := range list {
-		t.row("", plain(token.Name), clock(token.CreatedAt, a.now()), tokenState(token, a.now()))
+		t.row("", plain(token.Name), clock(token.CreatedAt, now), tokenState(token, now))
 	}
-	fmt.Fprint(a.out, t.render(width(a.out)))
-	return nil
+	return t
 }
 
 func tokenState(t longstop.Token, now time.Time) string {
@@ -148,16 +124,12 @@ func (a *app) tokenRevoke() *cobra.Command {
 		Long: `Take a token back: its next request is refused. What its agent started goes on; longstop sessions shows it, and
 longstop session end stops it.`,
 		Args: exactly("NAME"),
-		RunE: func(c *cobra.Command, args []string) error {
-			gateway, err := a.gateway()
-			if err != nil {
-				return err
-			}
-			if err := gateway.RevokeToken(c.Context(), args[0]); err != nil {
+		RunE: a.asks(func(ctx context.Context, gateway *client.Client, args []string) error {
+			if err := gateway.RevokeToken(ctx, args[0]); err != nil {
 				return err
 			}
 			a.talk.note("the token of %s is revoked", plain(args[0]))
 			return nil
-		},
+		}),
 	}
 }

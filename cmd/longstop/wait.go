@@ -85,7 +85,7 @@ func (a *app) waitAll(ctx context.Context, args []string, limit time.Duration) e
 	}
 	all.Wait()
 	if a.json {
-		a.printActions(actions)
+		printOneOrAll(a, actions)
 	}
 	if exit := worst(exits); exit != 0 {
 		return status(exit)
