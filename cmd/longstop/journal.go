@@ -336,10 +336,10 @@ func (a *app) journalRebuild() *cobra.Command {
 	var check bool
 	c := &cobra.Command{
 		Use:   "rebuild",
-		Short: "Write what is stored of actions anew from the journal; --check only compares",
-		Long: `Replay the journal's entries and write from them what the gateway shows of each action. The gateway must not run: stop it
-first (runs go on). With --check nothing is written: every action is compared with what the journal gives, beside
-a running gateway too, and the first that differs is named.`,
+		Short: "Write what is stored anew from the journal; --check only compares",
+		Long: `Replay the journal's entries and write from them what the gateway stores of actions, sessions, hosts, tokens, approvers,
+the policy and notices. The gateway must not run: stop it first (runs go on). With --check nothing is written: all of it
+is compared with what the journal gives, beside a running gateway too, and the first that differs is named.`,
 		Args: exactly(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			verb := client.JournalRebuild
@@ -368,9 +368,13 @@ func (a *app) printReplayed(r *client.Replayed, check bool) {
 	if check {
 		line = "what is stored is what the journal gives: "
 	}
-	fmt.Fprintln(a.out, line+count(r.Actions, "action", "actions"))
+	fmt.Fprintln(a.out, line+strings.Join([]string{count(r.Actions, "action", "actions"), count(r.Hosts, "host", "hosts"), count(r.Tokens, "token", "tokens"),
+		count(r.Approvers, "approver", "approvers"), count(r.Notices, "notice to tell", "notices to tell")}, ", ")+"; sessions and the policy too")
 	if r.Earlier > 0 {
 		fmt.Fprintf(a.out, "not replayable: %s, made before entry %d by a version whose entries did not say what changed; left as they are\n",
 			count(r.Earlier, "action", "actions"), r.From)
+	}
+	for _, row := range r.Partly {
+		fmt.Fprintf(a.out, "only in part: %s, of which an earlier version's entries do not tell all; the rest is as it is stored\n", plain(row))
 	}
 }

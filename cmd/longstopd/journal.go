@@ -98,7 +98,8 @@ func (t *journalTool) do(ctx context.Context) error {
 }
 
 func replayed(r sqlite.Replayed, err error) (*client.Replayed, error) {
-	return &client.Replayed{Actions: r.Rows, Earlier: r.Earlier, From: r.From}, err
+	return &client.Replayed{Actions: r.Rows, Earlier: r.Earlier, From: r.From,
+		Hosts: r.Hosts, Tokens: r.Tokens, Approvers: r.Approvers, Notices: r.Notices, Partly: r.Partly}, err
 }
 
 // key is the journal's public key: the one that was given, else the home's own.

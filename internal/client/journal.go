@@ -59,6 +59,12 @@ type Replayed struct {
 	Actions int   `json:"actions"` // that it gives
 	Earlier int   `json:"earlier"` // that it does not: made by a version whose entries did not say what changed
 	From    int64 `json:"from"`    // the first entry that says so
+
+	Hosts     int      `json:"hosts"`
+	Tokens    int      `json:"tokens"`
+	Approvers int      `json:"approvers"`
+	Notices   int      `json:"notices"`          // that people are still to be told
+	Partly    []string `json:"partly,omitempty"` // of these: of which earlier versions told not all
 }
 
 // Journal has longstopd do a task, in a process of its own and not in the gateway that may be running.

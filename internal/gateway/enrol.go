@@ -169,13 +169,9 @@ func (g *Gateway) enrolled(ctx context.Context, row longstop.Host, link sshlink.
 				return otherHost(old, row)
 			}
 		}
-		_, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.HostEnrolled, Host: row.Name, By: g.by, Body: body(map[string]any{
+		return tx.PutHost(&kept, journal.Entry{At: g.now(), Kind: journal.HostEnrolled, By: g.by, Body: body(map[string]any{
 			"machine_id": row.MachineID, "uid": row.UID, "state_id": row.StateID, "state_dir": row.StateDir,
 			"runner": row.Runner, "runner_sha256": row.RunnerSHA, "forced": row.Forced, "direct": row.Direct, "host_key": row.HostKey})})
-		if err != nil {
-			return err
-		}
-		return tx.PutHost(&kept)
 	})
 	if err != nil {
 		return nil, err

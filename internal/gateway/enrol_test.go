@@ -12,6 +12,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/gateway"
+	"github.com/longstop/longstop/internal/journal"
 	"github.com/longstop/longstop/internal/sshlink/sshtest"
 	"github.com/longstop/longstop/internal/store/sqlite"
 )
@@ -202,7 +203,8 @@ func TestHostRemovedDuringLaunch(t *testing.T) {
 			_, err := b.Run(t.Context(), req, operator, gateway.Told{})
 			launched <- err
 		}()
-		return tx.DeleteHost("loop")
+		_, err := tx.Append(journal.Entry{Kind: journal.HostRemoved, Host: "loop"})
+		return errors.Join(err, tx.DeleteHost("loop"))
 	}))
 	if err := <-launched; longstop.CodeOf(err) != longstop.CodeHostUnknown {
 		t.Errorf("%v", err)

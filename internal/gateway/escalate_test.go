@@ -134,6 +134,7 @@ func TestPointEscalationIsTold(t *testing.T) {
 			t.Fatal("the webhook was not tried again")
 		}
 	}
+	b.whole()
 	b.stop()
 	page.answers(200)
 	b.start()
@@ -171,6 +172,7 @@ func TestPointEscalationIsTold(t *testing.T) {
 	if lines(file) != 1 {
 		t.Errorf("the command was run %d times", lines(file))
 	}
+	b.whole()
 }
 
 // TestPointEscalationIsOver: a host that is out of reach for long is brought to people, and so is that it is back.

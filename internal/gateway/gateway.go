@@ -152,7 +152,7 @@ func (g *Gateway) begin() error {
 	}
 	err = g.store.Update(g.ctx, func(tx *sqlite.Tx) error {
 		_, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.GatewayStarted, By: g.by, Body: body(map[string]any{
-			"version": longstop.Version, "pid": os.Getpid(), "journal_key": g.signing.key})})
+			"version": longstop.Version, "pid": os.Getpid(), "journal_key": g.signing.key, "tells": g.store.Tells()})})
 		return err
 	})
 	if err != nil {

@@ -220,24 +220,23 @@ func (h *host) shown() longstop.Host {
 	return row
 }
 
-// store writes the host's row and an entry about it. What cannot be written is not fatal here: the
+// store writes the host's row and why: nil, for what a connection showed. What cannot be written is not fatal here: the
 // row repeats what the next connection says.
 func (h *host) store(entry *journal.Entry, raws ...sqlite.Raw) {
 	h.mu.Lock()
 	row := h.row
 	row.Seen = h.seen()
 	h.mu.Unlock()
+	why := journal.Entry{Kind: journal.HostChanged, By: h.g.by}
+	if entry != nil {
+		why = *entry
+	}
 	h.g.store.Update(context.WithoutCancel(h.ctx), func(tx *sqlite.Tx) error {
 		if err := tx.Enrolled(row.Name); err != nil {
 			return err // removed meanwhile
 		}
-		if entry != nil {
-			entry.At, entry.Host = h.g.now(), h.name
-			if _, err := tx.Append(*entry, raws...); err != nil {
-				return err
-			}
-		}
-		return tx.PutHost(&row)
+		why.At = h.g.now()
+		return tx.PutHost(&row, why, raws...)
 	})
 }
 

@@ -374,5 +374,6 @@ func TestPolicyChangedOutside(t *testing.T) {
 		if _, err := b.try(script("true"), operator); longstop.CodeOf(err) != longstop.CodeDenied {
 			t.Errorf("after %s: %v", query, err)
 		}
+		b.edited()
 	}
 }

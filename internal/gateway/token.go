@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/hex"
 	"math"
 	"time"
 
@@ -14,6 +15,12 @@ import (
 
 // tokenPrefix begins every token, so that one that leaks is found by those who look for secrets.
 const tokenPrefix = "lst_"
+
+// tokenSays is the body of a token_created entry. A hash of so many random bits is no way back to them.
+type tokenSays struct {
+	longstop.Token
+	Hash string `json:"hash"`
+}
 
 // CreateToken makes a token for an agent. Its secret is in the answer and nowhere else: 130 random bits,
 // of which the hash needs no salt.
@@ -31,12 +38,13 @@ func (g *Gateway) CreateToken(ctx context.Context, req longstop.TokenRequest, by
 	if req.ExpiresS > 0 {
 		made.ExpiresAt = longstop.At(made.CreatedAt.Add(seconds(req.ExpiresS)))
 	}
+	hash := hashOf(made.Secret)
 	err := g.store.Update(ctx, func(tx *sqlite.Tx) error {
-		_, err := tx.Append(journal.Entry{At: made.CreatedAt, Kind: journal.TokenCreated, By: words(by), Body: body(made.Token)})
+		_, err := tx.Append(journal.Entry{At: made.CreatedAt, Kind: journal.TokenCreated, By: words(by), Body: body(tokenSays{made.Token, hex.EncodeToString(hash)})})
 		if err != nil {
 			return err
 		}
-		return tx.AddToken(made.Token, hashOf(made.Secret))
+		return tx.AddToken(made.Token, hash)
 	})
 	if err != nil {
 		return longstop.NewToken{}, err

@@ -39,6 +39,7 @@ type Kind string
 
 const (
 	HostEnrolled      Kind = "host_enrolled"      // a host was enrolled, or enrolled anew
+	HostChanged       Kind = "host_changed"       // a connection showed another key, runner or limit of a host than was known
 	HostRemoved       Kind = "host_removed"       // a host was taken out
 	HostRefused       Kind = "host_refused"       // enrolment or a connection was refused: key, login, folder, identity
 	Requested         Kind = "requested"          // someone asked for an action

@@ -47,7 +47,7 @@ func newFleet(t testing.TB, hosts, runs int, latency time.Duration) *fleet {
 		h := NewHost(fmt.Sprintf("sim-%d", i+1), &Plan{Latency: latency}, witness, Broken{})
 		f.hosts = append(f.hosts, h)
 		err := store.Update(context.Background(), func(tx *sqlite.Tx) error {
-			if err := tx.PutHost(&sqlite.Host{Host: h.Row("sim")}); err != nil {
+			if err := tx.PutHost(&sqlite.Host{Host: h.Row("sim")}, journal.Entry{Kind: journal.HostEnrolled, By: "a gateway that is gone"}); err != nil {
 				return err
 			}
 			for n := range runs {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/gateway"
+	"github.com/longstop/longstop/internal/journal"
 	"github.com/longstop/longstop/internal/sshlink"
 	"github.com/longstop/longstop/internal/store/sqlite"
 	"github.com/longstop/longstop/internal/wire"
@@ -142,7 +143,7 @@ func template(t testing.TB, hosts []*Host) string {
 	}
 	err = store.Update(context.Background(), func(tx *sqlite.Tx) error {
 		for _, h := range hosts {
-			if err := tx.PutHost(&sqlite.Host{Host: h.Row("sim")}); err != nil {
+			if err := tx.PutHost(&sqlite.Host{Host: h.Row("sim")}, journal.Entry{Kind: journal.HostEnrolled, By: "a gateway that is gone"}); err != nil {
 				return err
 			}
 		}

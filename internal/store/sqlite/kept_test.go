@@ -16,7 +16,7 @@ func keep(t *testing.T, s *Store, hours int, stdout int64) *longstop.Action {
 	a.Launch.State, a.Workload.State, a.Output.StdoutBytes = longstop.LaunchAccepted, longstop.WorkloadFinished, stdout
 	put(t, s, a, journal.Observed)
 	must(t, s.Update(t.Context(), func(tx *Tx) error {
-		if err := tx.PutHost(&Host{Host: longstop.Host{Name: "web-1", StateID: "state"}}); err != nil {
+		if err := tx.PutHost(&Host{Host: longstop.Host{Name: "web-1", StateID: "state"}}, enrolled); err != nil {
 			return err
 		}
 		return tx.Keep(a, at(hours))

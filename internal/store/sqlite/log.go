@@ -102,7 +102,7 @@ func (s *Store) Verify(ctx context.Context, kept ...journal.Head) (journal.Head,
 	if err := verifyFiled(ctx, tx); err != nil {
 		return head, err
 	}
-	return head, verifyActions(ctx, tx)
+	return head, verifyLast(ctx, tx)
 }
 
 func storedEntries(ctx context.Context, db querier) iter.Seq2[journal.Stored, error] {
@@ -168,18 +168,20 @@ func verifyRaws(ctx context.Context, db querier) error {
 	return rows.Err()
 }
 
-// verifyActions checks that the entry which last changed each action is there: a log whose end was
-// cut off is consistent in itself.
-func verifyActions(ctx context.Context, db querier) error {
+// verifyLast checks that the entry which last changed each action, each approver and the policy is there: a log whose
+// end was cut off is consistent in itself.
+func verifyLast(ctx context.Context, db querier) error {
 	var entry int64
-	var id string
-	err := db.QueryRowContext(ctx, `SELECT entry, id FROM actions LEFT JOIN entries ON entries.idx = actions.entry
-		WHERE entries.action_id IS NOT actions.id ORDER BY entry LIMIT 1`).Scan(&entry, &id)
+	var what string
+	err := db.QueryRowContext(ctx, `SELECT entry, id FROM actions LEFT JOIN entries ON entries.idx = actions.entry WHERE entries.action_id IS NOT actions.id
+		UNION ALL SELECT entry, 'approver ' || name FROM approvers LEFT JOIN entries ON idx = entry WHERE kind IS NOT 'approver_set'
+		UNION ALL SELECT entry, 'the policy' FROM policy LEFT JOIN entries ON idx = entry WHERE kind IS NOT 'policy_changed'
+		ORDER BY entry LIMIT 1`).Scan(&entry, &what)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil
 	case err != nil:
 		return err
 	}
-	return &journal.BadEntry{Index: entry, Why: fmt.Sprintf("is not the one that changed %s last", id)}
+	return &journal.BadEntry{Index: entry, Why: fmt.Sprintf("is not the one that changed %s last", what)}
 }

@@ -2,8 +2,9 @@ package sqlite
 
 import (
 	"context"
-	"crypto/rand"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/base32"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,19 +26,43 @@ type Notice struct {
 
 // Tell has every entry of these kinds that is appended from now on told to people in each of these ways:
 // a notice is written in the same transaction. Call it before the first update.
-func (s *Store) Tell(kinds []journal.Kind, ways []string) { s.toldKinds, s.ways = kinds, ways }
+func (s *Store) Tell(kinds []journal.Kind, ways []string) { s.tells = Tells{kinds, ways} }
+
+// Tells is of which entries people are told, and in which ways. A gateway_started entry has it under "tells", so
+// that the log says which notices there were from there on.
+type Tells struct {
+	Kinds []journal.Kind `json:"kinds"`
+	Ways  []string       `json:"ways"`
+}
+
+// Tells is what Tell was called with.
+func (s *Store) Tells() Tells { return s.tells }
 
 // addNotices writes the notices of an entry that was appended.
 func (tx *Tx) addNotices(e *journal.Entry) error {
-	if !slices.Contains(tx.store.toldKinds, e.Kind) {
+	if !slices.Contains(tx.store.tells.Kinds, e.Kind) {
 		return nil
 	}
-	for _, way := range tx.store.ways {
-		if err := tx.store.exec(tx.store.stmt.addNotice, way, e.Index, "ntc_"+rand.Text(), e.At.UnixMicro()); err != nil {
+	for _, way := range tx.store.tells.Ways {
+		id, err := noticeID(e, way)
+		if err == nil {
+			err = tx.store.exec(tx.store.stmt.addNotice, way, e.Index, id, 0, e.At.UnixMicro(), "")
+		}
+		if err != nil {
 			return fmt.Errorf("keep a notice of entry %d: %w", e.Index, err)
 		}
 	}
 	return nil
+}
+
+// noticeID follows from the entry, so that who is told twice can know it even where the notice was written anew.
+func noticeID(e *journal.Entry, way string) (string, error) {
+	data, err := journal.Encode(*e)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(append(data, "\n"+way...))
+	return "ntc_" + base32.StdEncoding.EncodeToString(sum[:])[:26], nil
 }
 
 // NextNotice returns the notice that is to be told next one way, which may be due later, or nil.
@@ -93,7 +118,7 @@ func (tx *Tx) DropNotices() (map[string]int, error) {
 		if err := rows.Scan(&way, &n); err != nil {
 			return nil, fmt.Errorf("count notices: %w", err)
 		}
-		if !slices.Contains(tx.store.ways, way) {
+		if !slices.Contains(tx.store.tells.Ways, way) {
 			dropped[way] = n
 		}
 	}

@@ -188,9 +188,9 @@ func TestHosts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	update(func(tx *Tx) error { return tx.PutHost(h) })
+	update(func(tx *Tx) error { return tx.PutHost(h, enrolled) })
 	h.MaxSessions, h.Hello.Kernel = 10, "6.19"
-	update(func(tx *Tx) error { return tx.PutHost(h) })
+	update(func(tx *Tx) error { return tx.PutHost(h, enrolled) })
 	put(t, s, newAction("web-1"), journal.Requested)
 	h.Unresolved = 1
 	if got, err := s.Host(t.Context(), "web-1"); err != nil || !reflect.DeepEqual(got, h) {

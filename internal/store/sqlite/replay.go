@@ -13,14 +13,16 @@ import (
 
 // Replayed is what came of replaying the log.
 type Replayed struct {
-	Rows    int   // that the log gives
-	Earlier int   // that it does not: made by a version whose entries did not say what changed
-	From    int64 // the first entry that says so; all of Earlier were made before it
+	Rows                              int      // that the log gives
+	Earlier                           int      // that it does not: made by a version whose entries did not say what changed
+	From                              int64    // the first entry that says so; all of Earlier were made before it
+	Hosts, Tokens, Approvers, Notices int      // that the log gives, in whole or in part
+	Partly                            []string // of these: of which earlier versions told not all
 }
 
 // Difference is the first place where a projection is not what the log gives.
 type Difference struct {
-	Row   string // the id of an action
+	Row   string // the id of an action or a session, or what it is and its name
 	Field string // a column, or a member of the JSON
 	Why   string
 }
@@ -176,8 +178,8 @@ func (n *noiseSeen) read(ctx context.Context, db querier) (noise string, gone bo
 	return noise, false, err
 }
 
-// CheckProjections replays the log and compares every action, its columns and its JSON, with what is
-// stored. The first that differs is a *Difference.
+// CheckProjections replays the log and compares all that it gives with what is stored: every action, its columns and
+// its JSON, every session, host, token, approver and notice, and the policy. The first that differs is a *Difference.
 func (s *Store) CheckProjections(ctx context.Context) (Replayed, error) {
 	tx, err := s.reads.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -192,12 +194,25 @@ func (s *Store) CheckProjections(ctx context.Context) (Replayed, error) {
 	var id string
 	err = tx.QueryRowContext(ctx, `SELECT id FROM actions WHERE NOT EXISTS (SELECT 1 FROM entries WHERE action_id = actions.id)
 		ORDER BY seq LIMIT 1`).Scan(&id)
-	if errors.Is(err, sql.ErrNoRows) {
-		return done, checkSessions(ctx, tx)
-	} else if err != nil {
+	if err == nil {
+		err = &Difference{Row: id, Why: "no entry is about it"}
+	} else if errors.Is(err, sql.ErrNoRows) {
+		err = checkSessions(ctx, tx)
+	}
+	if err != nil {
 		return done, err
 	}
-	return done, &Difference{Row: id, Why: "no entry is about it"}
+	w, err := replayStanding(ctx, tx)
+	if err == nil {
+		err = w.check(ctx, tx)
+		done.count(w)
+	}
+	return done, err
+}
+
+// count adds what else the log gave.
+func (r *Replayed) count(w *standing) {
+	r.Hosts, r.Tokens, r.Approvers, r.Notices, r.Partly = len(w.hosts), len(w.tokens), len(w.approvers), len(w.notices.pending), w.partly
 }
 
 // compare holds a row against what the log gives. Before is the seq of the one made before it.
@@ -248,7 +263,7 @@ func (r *replayedAction) compareJSON(data []byte, differs func(field, format str
 	return nil
 }
 
-// Rebuild writes every action anew that the log gives, and removes what it does not know. The gateway
+// Rebuild writes every row anew that the log gives, and removes what it does not know. The gateway
 // must not run: it has read what is there.
 func (s *Store) Rebuild(ctx context.Context) (done Replayed, err error) {
 	s.mu.Lock()
@@ -286,5 +301,10 @@ func (s *Store) Rebuild(ctx context.Context) (done Replayed, err error) {
 	if err := s.rebuildSessions(ctx, tx); err != nil {
 		return done, err
 	}
+	w, err := s.rebuildStanding(ctx, tx)
+	if err != nil {
+		return done, err
+	}
+	done.count(w)
 	return done, tx.Commit()
 }

@@ -78,7 +78,7 @@ func (s *statements) all() map[**sql.Stmt]string {
 		&s.dropCheckpoints: `DELETE FROM checkpoints WHERE cosigned = 0 AND size NOT IN (
 			SELECT size FROM checkpoints WHERE cosigned = 0 ORDER BY size DESC LIMIT ?)`,
 		&s.collected:    `UPDATE kept SET collected_at = ?2 WHERE run_id = ?1`,
-		&s.addNotice:    `INSERT INTO notices (way, entry, id, tries, due_at, failure) VALUES (?, ?, ?, 0, ?, '')`,
+		&s.addNotice:    `INSERT INTO notices (way, entry, id, tries, due_at, failure) VALUES (?, ?, ?, ?, ?, ?)`,
 		&s.putNotice:    `UPDATE notices SET tries = ?, due_at = ?, failure = ? WHERE way = ? AND entry = ?`,
 		&s.deleteNotice: `DELETE FROM notices WHERE way = ? AND entry = ?`,
 		&s.dropNotices:  `DELETE FROM notices WHERE way = ?`,

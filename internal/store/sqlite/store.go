@@ -28,8 +28,7 @@ type Store struct {
 	conn  *sql.Conn
 	stmt  statements
 
-	toldKinds []journal.Kind // of entries that people are told of, and
-	ways      []string       // how: see Tell
+	tells Tells // see Tell
 
 	flushes atomic.Int64
 	waiting atomic.Int64 // callers of Update that have not had their turn

@@ -6,14 +6,12 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/journal"
-	"github.com/longstop/longstop/internal/redact"
 )
 
 // MaxRaw is how many bytes of one raw answer are kept; its size is kept whole.
@@ -189,46 +187,6 @@ func (tx *Tx) Action(id longstop.ActionID) (*longstop.Action, error) {
 // ActionByKey returns the action that has the idempotency key, nil if none has.
 func (tx *Tx) ActionByKey(key string) (*longstop.Action, error) {
 	return scanAction(tx.store.stmt.actionByKey.QueryRow(key))
-}
-
-// PutHost makes or replaces a host, without what is secret in what it says of itself.
-func (tx *Tx) PutHost(h *Host) error {
-	h.Hello, _ = redact.Value(tx.store.secrets, h.Hello)
-	data, err := json.Marshal(&h.Host)
-	if err != nil {
-		return fmt.Errorf("put host %s: %w", h.Name, err)
-	}
-	tx.wrote = true
-	if err := tx.store.exec(tx.store.stmt.putHost, h.Name, h.MaxSessions, string(data)); err != nil {
-		return fmt.Errorf("put host %s: %w", h.Name, err)
-	}
-	return nil
-}
-
-// Host returns an enrolled host, or longstop.CodeHostUnknown.
-func (tx *Tx) Host(name string) (*Host, error) {
-	return scanHost(name, tx.store.stmt.host.QueryRow(name))
-}
-
-// Enrolled returns longstop.CodeHostUnknown unless such a host is enrolled.
-func (tx *Tx) Enrolled(name string) error {
-	var there bool
-	if err := tx.store.stmt.isEnrolled.QueryRow(name).Scan(&there); err != nil {
-		return fmt.Errorf("look for host %s: %w", name, err)
-	}
-	if !there {
-		return hostUnknown(name)
-	}
-	return nil
-}
-
-// DeleteHost takes a host out. Its actions stay.
-func (tx *Tx) DeleteHost(name string) error {
-	tx.wrote = true
-	if err := tx.store.exec(tx.store.stmt.deleteHost, name); err != nil {
-		return fmt.Errorf("delete host %s: %w", name, err)
-	}
-	return nil
 }
 
 // optional stores an empty string as NULL.
