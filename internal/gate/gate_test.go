@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -98,6 +99,12 @@ func (b *born) open() {
 func (b *born) end() (string, unix.WaitStatus) {
 	b.t.Helper()
 	b.expect(Ready)
+	return b.pass()
+}
+
+// pass lets through a gate that is ready.
+func (b *born) pass() (string, unix.WaitStatus) {
+	b.t.Helper()
 	b.open()
 	b.expect(Opened)
 	if state, more := b.hears(); more {
@@ -281,6 +288,33 @@ func TestNoInterpreter(t *testing.T) {
 		t.Errorf("%q, %v", said, status)
 	}
 }
+
+// A gate waits in memory of its maker's, which collects and writes over all that it does not use any more.
+func TestMemoryIsKeptForAGateThatWaits(t *testing.T) {
+	t.Parallel()
+	word := strings.Repeat("argument", 100)
+	p := sh(`echo "$1" "$X"`)
+	p.Argv, p.Env = append(p.Argv, "sh", word), append(p.Env, "X="+word)
+	b := start(t, p)
+	p = Plan{}
+	b.expect(Ready)
+	for range 3 {
+		debug.FreeOSMemory()
+		for range 1000 {
+			used = bytes.Repeat([]byte{0xff}, 6<<10)
+		}
+	}
+	if said, status := b.pass(); said != word+" "+word+"\n" || status.ExitStatus() != 0 {
+		t.Errorf("%q, %v", said, status)
+	}
+	gates.Lock()
+	defer gates.Unlock()
+	if gates.using[b.gate] {
+		t.Error("its memory is kept after it executed")
+	}
+}
+
+var used []byte
 
 // Gates are made beside whatever else a Go program does: allocating, collecting, starting others.
 func TestBesideABusyProgram(t *testing.T) {
