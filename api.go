@@ -188,6 +188,7 @@ type PolicyCheck struct {
 	Digest   string          `json:"digest,omitempty"`
 	Summary  string          `json:"summary,omitempty"` // "5 rules, default deny"
 	Problems []PolicyProblem `json:"problems,omitempty"`
+	Warnings []PolicyProblem `json:"warnings,omitempty"` // of a policy: rules that decide nothing, or rest on what callers say of themselves
 }
 
 // PolicyProblem is one thing that is wrong with a policy's text, and where.

@@ -29,7 +29,8 @@ func (a *app) policyCheck() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Read a policy file, and say what is wrong with it and where",
 		Long: `Have the gateway read a policy file ("-" is standard input), and say what is wrong with it: FILE:LINE:COLUMN: what,
-a line each. Nothing is changed.`,
+a line each. A warning is about a rule that is never reached, or that rests on what callers say of themselves: the
+policy can hold so. Nothing is changed.`,
 		Args: exactly("FILE"),
 		RunE: a.asks(func(ctx context.Context, gateway *client.Client, args []string) error {
 			p, err := a.readPolicy(ctx, gateway, args[0])
@@ -37,9 +38,10 @@ a line each. Nothing is changed.`,
 				return err
 			}
 			if a.json {
-				a.printJSON(longstop.Policy{Digest: p.Digest, Text: p.text})
+				a.printJSON(checked{longstop.Policy{Digest: p.Digest, Text: p.text}, p.Warnings})
 				return nil
 			}
+			a.warnOf(&p, args[0])
 			fmt.Fprintf(a.out, "%s: %s%s%s\n", plain(args[0]), plain(p.Summary), between, plain(p.Digest))
 			return nil
 		}),
@@ -52,6 +54,18 @@ a line each. Nothing is changed.`,
 type policyFile struct {
 	longstop.PolicyCheck
 	text string
+}
+
+// checked is a policy, and what it may be taken with.
+type checked struct {
+	longstop.Policy
+	Warnings []longstop.PolicyProblem `json:"warnings,omitempty"`
+}
+
+func (a *app) warnOf(p *policyFile, path string) {
+	for _, w := range p.Warnings {
+		a.talk.problem(plain(fmt.Sprintf("%s:%d:%d: warning: %s", path, w.Line, w.Column, w.Message)) + "\n")
+	}
 }
 
 // readPolicy reads a policy file and has it checked. What is wrong with it is said as compilers do.
@@ -125,6 +139,7 @@ func (a *app) setPolicy(ctx context.Context, path, as string) error {
 		if err != nil {
 			return err
 		}
+		a.warnOf(&p, path)
 		person.show(fmt.Sprintf("%s, %s:\n%s\n", plain(path), plain(p.Summary), numbered(p.text)))
 		shown := approver.Content([]byte(p.text)) // whatever the gateway says that its digest is
 		proof, err := person.prove(ctx, gateway, longstop.ChallengeRequest{Kind: longstop.ChallengePolicy, Approver: as, Content: shown})

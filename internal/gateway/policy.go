@@ -113,7 +113,7 @@ func (g *Gateway) CheckPolicy(text []byte) (longstop.PolicyCheck, error) {
 	if err != nil {
 		return longstop.PolicyCheck{}, err
 	}
-	return longstop.PolicyCheck{Digest: p.Digest(), Summary: p.Summary()}, nil
+	return longstop.PolicyCheck{Digest: p.Digest(), Summary: p.Summary(), Warnings: p.Warnings().Shown()}, nil
 }
 
 // Explain says what a policy would say to a request. It changes nothing.

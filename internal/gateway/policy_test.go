@@ -345,6 +345,9 @@ func TestPolicyExplains(t *testing.T) {
 	if len(c.Problems) != 2 || c.Digest != "" || c.Problems[0].Line != 1 || c.Problems[0].Column != 10 || c.Problems[1].Line != 2 {
 		t.Errorf("a bad policy: %+v", c)
 	}
+	if c, err := b.CheckPolicy([]byte("rules:\n- {effect: read, decision: allow}\n")); err != nil || c.Digest == "" || len(c.Warnings) != 1 || c.Warnings[0].Line != 2 {
+		t.Errorf("what rests on the caller's word: %+v, %v", c, err)
+	}
 	if c, err := b.CheckPolicy([]byte(theRules)); err != nil || c.Digest != b.Policy().Digest || c.Summary == "" || c.Problems != nil {
 		t.Errorf("the one that holds: %+v %v", c, err)
 	}

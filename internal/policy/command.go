@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	pathpkg "path"
 	"slices"
 	"strings"
 
@@ -18,12 +19,15 @@ func (s *scripts) command(words []word, redirects []*syntax.Redirect) {
 		if len(words) == 0 {
 			return
 		}
-		if !words[0].known || words[0].text == "" {
+		if first := words[0].text; !words[0].known || first == "" || first[0] == '~' && !strings.Contains(first, "/") {
 			s.unknown(s.textOf(words))
 			return
 		}
 		name := words[0].text[strings.LastIndexByte(words[0].text, '/')+1:]
 		s.name(name)
+		if s.at.fed && partial[name] {
+			s.unknown(name)
+		}
 		if isOwnFile(words[0].text) {
 			s.file(words[0].text)
 			s.out.Beyond = true
@@ -43,8 +47,9 @@ func isOwnFile(path string) bool {
 	if !strings.Contains(path, "/") {
 		return false
 	}
+	clean := pathpkg.Clean(path)
 	for _, folder := range [...]string{"/bin/", "/sbin/", "/usr/"} {
-		if strings.HasPrefix(path, folder) && !strings.HasPrefix(path, "/usr/local/") && !strings.Contains(path, "/../") {
+		if strings.HasPrefix(clean, folder) && !strings.HasPrefix(clean, "/usr/local/") && !strings.Contains(path, "/../") {
 			return false
 		}
 	}
@@ -138,7 +143,7 @@ func (s *scripts) unwrap(w wrapper, args []word, redirects []*syntax.Redirect) (
 			return nil, false
 		}
 	}
-	for w.assigns && len(args) > 0 && args[0].single && isAssignment(args[0].text) {
+	for w.assigns && len(args) > 0 && args[0].single && strings.Contains(args[0].text, "=") {
 		name, value, _ := strings.Cut(args[0].text, "=")
 		s.assigned(name, word{text: value, known: args[0].known, node: args[0].node}, false)
 		args = args[1:]
@@ -242,10 +247,7 @@ func (s *scripts) long(w wrapper, args []word) (took int, read reading) {
 		if given {
 			words = append([]word{{text: value, known: true, single: true}}, words...)
 		}
-		if w.script == "S" {
-			words = append(knownWords([]string{"env"}), words...) // its own options may stand there too
-		}
-		s.joined(words)
+		s.told(w, words)
 		return 0, aScript
 	case set(w.longWith)[name] && !given:
 		return 2, unreadable
@@ -266,10 +268,7 @@ func (s *scripts) letters(w wrapper, args []word) (took int, read reading) {
 			if rest != "" {
 				words = append([]word{{text: rest, known: true, single: true}}, words...)
 			}
-			if w.script == "S" {
-				words = append(knownWords([]string{"env"}), words...) // its own options may stand there too
-			}
-			s.joined(words)
+			s.told(w, words)
 			return 0, aScript
 		case strings.Contains(w.attached, letter), strings.Contains(w.valued, letter) && rest != "":
 			return 1, unreadable
@@ -280,6 +279,18 @@ func (s *scripts) letters(w wrapper, args []word) (took int, read reading) {
 		}
 	}
 	return 1, unreadable
+}
+
+// told reads the script of a wrapper's option, and what follows.
+func (s *scripts) told(w wrapper, words []word) {
+	switch {
+	case w.script == "S":
+		s.joined(append(knownWords([]string{"env"}), words...)) // its own options may stand there too
+	case len(words) > 1 && anotherOption(words[1:]):
+		s.unknown(s.textOf(words))
+	default:
+		s.joined(words[:min(1, len(words))])
+	}
 }
 
 // joined reads words as a shell does that gets them with spaces between.
@@ -328,14 +339,18 @@ func (s *scripts) su(name string, args []word) (command []word, goesOn bool) {
 		option, _, _ := strings.Cut(a.text, "=")
 		switch {
 		case option == "--command" || option == "--session-command" || isLetters(a.text, "c"):
+			rest := args[i+1:]
 			if !attached {
-				if i+1 >= len(args) {
+				if len(rest) == 0 {
 					return nil, false
 				}
-				s.joined(args[i+1 : i+2])
-				return nil, false
+				s.joined(rest[:1])
+				rest = rest[1:]
 			}
 			s.nested(value)
+			if anotherOption(rest) {
+				s.unknown(name)
+			}
 			return nil, false
 		case a.text == "-u" && name == "runuser" || option == "--user" && !attached:
 			rest := args[min(i+2, len(args)):]
@@ -354,6 +369,11 @@ func (s *scripts) su(name string, args []word) (command []word, goesOn bool) {
 	}
 	s.fromInput(nil)
 	return nil, false
+}
+
+// anotherOption reports whether an option stands behind a script, which may be another script, or a shell.
+func anotherOption(args []word) bool {
+	return slices.ContainsFunc(args, func(a word) bool { return !a.known || strings.HasPrefix(a.text, "-") && a.text != "-" })
 }
 
 // isLetters reports whether text is a word of short options that ends with one.

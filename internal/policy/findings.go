@@ -57,6 +57,9 @@ func (s *scripts) redirects(st *syntax.Stmt) {
 		return
 	}
 	for _, redirect := range st.Redirs {
+		if s.at.fed && redirect.Op == syntax.RdrIn && redirect.Word.Lit() != "/dev/null" || s.at.fed && redirect.Op == syntax.DplIn {
+			s.on(redirect).unknown(s.source(redirect)) // the shell goes on with what stands there
+		}
 		if redirect.N == nil || strings.TrimLeft(redirect.N.Value, "012") == "" || redirect.Word.Lit() == "-" {
 			continue
 		}

@@ -71,7 +71,7 @@ var hidings = map[string]hiding{
 
 	// Words of the shells themselves.
 	"mapfile": {short: "Cc"}, "readarray": {short: "Cc"}, "compgen": {short: "CFWX"}, "complete": {short: "CFWX"}, "bind": {short: "xfm", within: "\""},
-	"enable": {short: "fd"}, "hash": {short: "p"}, "fc": {short: "es"}, "history": {short: "ranp"}, "jobs": {short: "x"}, "autoload": {short: "Xw"},
+	"set": {short: "k", words: "keyword"}, "enable": {short: "fd"}, "hash": {short: "p"}, "fc": {short: "es"}, "history": {short: "ranp"}, "jobs": {short: "x"}, "autoload": {short: "Xw"},
 }
 
 // opaque programs run others, by their words or by what comes on their input, in ways that are not read here.
@@ -83,7 +83,7 @@ var opaque = set("parallel sem entr expect bwrap firejail proot fakechroot faket
 	"groovy scala clojure julia R deno npx pnpx bunx jshell irb pry ipython ipython3 gosh osascript runcon choom coresched uclampset cpulimit schedtool eatmydata " +
 	"dbus-run-session xvfb-run newgrp capsh nsjail run0 please hyperfine ts tsp nq watchexec incrontab logsave run-parts inotifyrun xterm x-terminal-emulator " +
 	"lxc lxc-attach lxc-execute incus crictl ctr runc crun vagrant virsh distrobox toolbox flatpak snap catatonit s6-setuidgid execlineb with-contenv " +
-	"srun salloc mpirun mpiexec torun cmake ninja-exec gdbserver rr bpftrace bcc lftp ftp sftp telnet sqlite3 mutt mail mailx sendmail")
+	"srun salloc mpirun mpiexec torun cmake ninja-exec gdbserver rr bpftrace bcc openvt cttyhack inotifyd runsv udhcpc dhclient pppd scriptlive tcpsvd udpsvd tcpserver telnetd inetd xinetd sudoedit visudo vipw vigr lftp ftp sftp telnet sqlite3 mutt mail mailx sendmail")
 
 // loader reports whether a name is that of the loader of programs, which runs its first operand.
 func loader(name string) bool {
@@ -92,15 +92,18 @@ func loader(name string) bool {
 
 // hidden reads the words of a program that may hide commands in them.
 func (s *scripts) hidden(name string, h hiding, args []word) {
-	operands := 0
+	operands, behind := 0, false
 	for i := 0; i < len(args) && !(operands > 0 && h.stops); i++ {
 		a := args[i]
 		if h.bundled && i == 0 && a.text != "" && a.text[0] != '-' {
 			a.text = "-" + a.text
 		}
-		operand := a.text != "" && a.text[0] != '-'
+		operand := behind || isOperand(a)
 		attached := len(a.text) > 2 && a.text[0] == '-' && strings.IndexByte(h.valued, a.text[1]) >= 0
 		switch {
+		case a.known && a.text == "--":
+			behind = true
+			continue
 		case attached && a.single:
 			continue
 		case !a.known && (!operand || h.within != "" || h.only != ""), h.tells(a.text):
@@ -130,6 +133,12 @@ func (s *scripts) hidden(name string, h hiding, args []word) {
 	if h.inputs && operands == 0 && !onlyAsks(args) {
 		s.fromInput(nil) // in a language of its own
 	}
+}
+
+// isOperand reports whether a word is no option, as far as it is known: a glob matches names of files, which may
+// begin as options do.
+func isOperand(a word) bool {
+	return a.text != "" && a.text[0] != '-' && (a.known || strings.IndexByte("*?[!@+", a.text[0]) < 0)
 }
 
 // onlyAsks reports whether a program is asked about itself, or what there is, and does nothing else.
@@ -163,12 +172,17 @@ func (h *hiding) tells(text string) bool {
 // sed reads the scripts among the words of sed.
 func (s *scripts) sed(args []word) {
 	var scripts, operands []word
+	behind := false
 	options := wrapper{flags: "nErsuzb", valued: "lef"}
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		letters := strings.HasPrefix(a.text, "-") && !strings.HasPrefix(a.text, "--") && len(a.text) > 1
 		switch {
-		case !a.known && (a.text == "" || a.text[0] == '-') && !(len(operands)+len(scripts) > 0 && a.single):
+		case behind:
+			operands = append(operands, a)
+		case a.text == "--":
+			behind = true
+		case !a.known && !isOperand(a):
 			s.unknown("sed")
 			return
 		case a.text == "--expression" || letters && strings.Trim(a.text[1:len(a.text)-1], options.flags) == "" && strings.HasSuffix(a.text, "e"):

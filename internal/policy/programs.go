@@ -28,10 +28,10 @@ type wrapper struct {
 
 // wrappers by their names. su, ssh, find and the shells are read on their own.
 var wrappers = map[string]wrapper{
-	"sudo": {flags: "AbEeHiKklnNPSsVvB", valued: "aCcDgHhpRrTtUu", assigns: true, shellAlone: true,
-		long:     "askpass background bell edit login shell list non-interactive preserve-env preserve-groups remove-timestamp reset-timestamp set-home stdin validate no-update",
+	"sudo": {flags: "AbEHKklnNPSVvB", valued: "aCcDgHhpRrTtUu", assigns: true, shellAlone: true,
+		long:     "askpass background bell list non-interactive preserve-env preserve-groups remove-timestamp reset-timestamp set-home stdin validate no-update",
 		longWith: "auth-type close-from login-class chdir group host prompt chroot role type command-timeout other-user user"},
-	"doas":   {flags: "nLs", valued: "uCa", shellAlone: true},
+	"doas":   {flags: "nL", valued: "ua", shellAlone: true},
 	"pkexec": {long: "disable-internal-agent keep-cwd", longWith: "user", shellAlone: true},
 	"gosu":   {operands: 1}, "su-exec": {operands: 1},
 	"env": {flags: "i0v-", valued: "uCa", script: "S", assigns: true,
@@ -58,7 +58,7 @@ var wrappers = map[string]wrapper{
 	"unbuffer": {flags: "p"}, "fakeroot": {}, "chronic": {flags: "ev"}, "tini": {flags: "gsvw", valued: "ep"}, "dumb-init": {flags: "cv"},
 	"sshpass": {valued: "pfdP", attached: "e", flags: "v"},
 	"strace":  {flags: "cCdDfFhikqrtTvVwxyYzZ", valued: "abeIoOPsSuUX", within: "| !"},
-	"xargs":   {flags: "0prtxo", valued: "adEILnPsRSJ", attached: "eil", long: "null no-run-if-empty verbose interactive exit open-tty show-limits max-lines", longWith: "arg-file delimiter max-args max-procs max-chars process-slot-var", appends: true},
+	"xargs":   {flags: "0prtxo", valued: "adEILnPsRS", attached: "el", long: "null no-run-if-empty verbose interactive exit open-tty show-limits max-lines", longWith: "arg-file delimiter max-args max-procs max-chars process-slot-var", appends: true},
 	"watch":   {flags: "bcdegtpxCr", valued: "nq", long: "beep color no-color differences errexit chgexit no-title precise exec no-rerun no-wrap", longWith: "interval equexit", shell: true},
 	"script":  {flags: "aefq", valued: "BEIOTom", attached: "t", script: "c", shellOnly: true},
 	"busybox": {}, "toybox": {},

@@ -112,6 +112,7 @@ type site struct {
 	offset uint
 
 	elsewhere bool // it is not this run that does it
+	fed       bool // a shell reads it from its input
 }
 
 func (at site) lineAndColumn() (line, column int) {
@@ -152,7 +153,7 @@ type scripts struct {
 
 // later has a text read as a script, once.
 func (s *scripts) later(text string, at site) {
-	if key := (queued{text, site{part: at.part}}); !s.seen[key] {
+	if key := (queued{text, site{part: at.part, fed: at.fed}}); !s.seen[key] {
 		mark(&s.seen, key)
 		s.queue = append(s.queue, queued{text, at})
 	}
@@ -164,6 +165,9 @@ func (s *scripts) script(text string, at site) {
 		s.find(longstop.FindingUnread, "", "the script is too long to be read: what it leaves behind is not known before it runs")
 		s.dynamic("the script is too long to be read")
 		return
+	}
+	if strings.Contains(text, "\x00") {
+		s.dynamic("it has a NUL byte, which shells leave out" + s.place())
 	}
 	if behind := behindComment(text); behind != "" {
 		at := at

@@ -91,21 +91,45 @@ func device(name string) bool {
 
 // fromInput is for programs that read commands from standard input: those of a here-document are known.
 func (s *scripts) fromInput(redirects []*syntax.Redirect) {
-	for _, redirect := range redirects {
-		switch redirect.Op {
+	var input []*syntax.Redirect
+	for _, r := range redirects {
+		switch r.Op {
+		case syntax.RdrIn, syntax.RdrInOut, syntax.DplIn, syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc:
+			input = append(input, r)
+		default:
+			if r.N != nil && r.N.Value == "0" {
+				input = append(input, r)
+			}
+		}
+	}
+	if len(input) == 1 && (input[0].N == nil || input[0].N.Value == "0") {
+		switch r := input[0]; r.Op {
 		case syntax.Hdoc, syntax.DashHdoc:
-			if body, ok := hereDocument(redirect); ok {
-				s.nested(body)
+			if body, ok := hereDocument(r); ok {
+				s.fed(body)
 				return
 			}
 		case syntax.WordHdoc:
-			s.joined([]word{readWord(redirect.Word)})
-			return
+			if w := readWord(r.Word); w.known {
+				s.fed(w.text)
+				return
+			}
 		}
 	}
 	s.dynamic("commands come on standard input, known only when it runs" + s.place())
 	s.find(longstop.FindingDynamic, "", "commands are read from standard input: which they are is known only when it runs")
 }
+
+// fed reads a script that a shell takes from its input. What it starts has the same input: who reads a part of that
+// has the shell go on elsewhere in it.
+func (s *scripts) fed(text string) {
+	defer func(was bool) { s.at.fed = was }(s.at.fed)
+	s.at.fed = true
+	s.nested(text)
+}
+
+// partial are programs that can read a part of their input.
+var partial = set("head dd read mapfile readarray line sed gsed grep egrep fgrep")
 
 // hereDocument is the body of a here-document that no shell expands.
 func hereDocument(r *syntax.Redirect) (body string, ok bool) {

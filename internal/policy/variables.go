@@ -369,7 +369,10 @@ func (s *scripts) variable(a word, unset bool) {
 		s.unknown(s.textOf([]word{a}))
 		return
 	}
-	if !unset {
+	switch {
+	case !unset:
 		s.assigned(a.text, word{}, false)
+	case changes(a.text):
+		s.dynamic("it unsets " + a.text + ", which changes what is run" + s.place())
 	}
 }
