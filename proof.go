@@ -65,11 +65,13 @@ type Challenge struct {
 	Statement string   `json:"statement"` // the exact text to be signed, one fact a line
 	Approver  Approver `json:"approver"`
 	ExpiresAt Time     `json:"expires_at"`
+	Ticket    []byte   `json:"ticket"` // goes back with the proof, as it is
 }
 
 // Proof is a person's signature of a challenge's statement.
 type Proof struct {
 	Challenge string    `json:"challenge_id"`
+	Ticket    []byte    `json:"ticket"` // the challenge's
 	Kind      ProofKind `json:"kind"`
 	Signature []byte    `json:"signature"`
 }

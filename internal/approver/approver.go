@@ -120,7 +120,7 @@ func derive(a longstop.Approver, passphrase []byte) Key {
 
 // Prove signs a challenge's statement.
 func (k Key) Prove(c longstop.Challenge) longstop.Proof {
-	return longstop.Proof{Challenge: c.ID, Kind: longstop.ProofPassphrase, Signature: ed25519.Sign(k.private, []byte(c.Statement))}
+	return longstop.Proof{Challenge: c.ID, Ticket: c.Ticket, Kind: longstop.ProofPassphrase, Signature: ed25519.Sign(k.private, []byte(c.Statement))}
 }
 
 // Verify reports whether the approver signed the statement.

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -419,36 +420,48 @@ func (b *bench) refusals(by string) (n int) {
 	return n
 }
 
-// Wrong proofs are answered ever more slowly, and a right one then is not even looked at.
-func TestApprovalWrongPassphrase(t *testing.T) {
+// Wrong proofs and challenges without end keep no approver with the right passphrase from their yes.
+func TestPointNobodyKeepsAnApproverOut(t *testing.T) {
 	t.Parallel()
 	b := newApprovals(t)
-	var late atomic.Int64
-	began := time.Now()
-	b.stop()
-	b.clock = func() time.Time { return began.Add(time.Duration(late.Load())) }
-	b.start()
 	_, text := b.marker()
 	a := b.ask(script(text))
-	wrong := func() error {
-		c, err := b.Challenge(t.Context(), longstop.ChallengeRequest{Kind: longstop.ChallengeApprove, ActionID: a.ID, Approver: "anna"}, operator)
-		b.must(err)
-		_, err = b.Approve(t.Context(), string(a.ID), operator, people["bob"]().key.Prove(c))
-		return err
-	}
-	for pause := time.Second; pause < 40*time.Second; pause *= 2 {
-		b.refused(a.ID, wrong(), longstop.CodeNotProven, "this was not anna: a wrong passphrase")
-		_, err := b.Approve(t.Context(), string(a.ID), operator, b.sign("anna", about(longstop.ChallengeApprove, a.ID)))
-		b.refused(a.ID, err, longstop.CodeNotProven, "none is looked at for another")
-		late.Add(int64(pause - 500*time.Millisecond))
-		if err := wrong(); !strings.Contains(err.Error(), "none is looked at for another") {
-			t.Errorf("after %v: %v", pause, err)
+	proof := b.sign("anna", about(longstop.ChallengeApprove, a.ID))
+	wrong := proof
+	wrong.Signature = make([]byte, len(proof.Signature))
+	_, err := b.Approve(t.Context(), string(a.ID), operator, wrong)
+	b.refused(a.ID, err, longstop.CodeNotProven, "this was not anna: a wrong passphrase")
+	for range 1500 {
+		if _, err := b.Challenge(t.Context(), longstop.ChallengeRequest{Kind: longstop.ChallengeDeny, ActionID: a.ID, Approver: "anna"}, operator); err != nil {
+			t.Fatal(err)
 		}
-		late.Add(int64(time.Second))
+		if _, err := b.Approve(t.Context(), string(a.ID), operator, wrong); longstop.CodeOf(err) != longstop.CodeNotProven {
+			t.Fatal(err)
+		}
 	}
 	b.notSent(a.ID)
-	b.approve(a.ID)
+	_, err = b.Approve(t.Context(), string(a.ID), operator, proof)
+	b.must(err)
 	b.wait(a.ID)
+}
+
+// A ticket that the gateway did not make, or that is another challenge's, opens nothing.
+func TestPointTicketsAreTheGateways(t *testing.T) {
+	t.Parallel()
+	b := newApprovals(t)
+	_, text := b.marker()
+	a := b.ask(script(text))
+	proof, other := b.sign("anna", about(longstop.ChallengeApprove, a.ID)), b.sign("anna", about(longstop.ChallengeApprove, a.ID))
+	for what, ticket := range map[string][]byte{"none": nil, "another's": other.Ticket, "cut": proof.Ticket[:20],
+		"changed": bytes.Replace(proof.Ticket, []byte("anna"), []byte("anne"), 1)} {
+		changed := proof
+		changed.Ticket = ticket
+		_, err := b.Approve(t.Context(), string(a.ID), operator, changed)
+		if longstop.CodeOf(err) != longstop.CodeNotProven || !strings.Contains(err.Error(), "is not open") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	b.notSent(a.ID)
 }
 
 // Two people say yes, or one yes and one no, at the same time: one of them was first, and it runs at most once.

@@ -6,6 +6,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -124,6 +125,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g := &Gateway{cfg: cfg, store: cfg.Store, by: "gateway@" + cfg.Name,
 		dials: make(chan struct{}, dialsAtOnce), hosts: map[string]*host{}}
+	rand.Read(g.proofs.key[:])
 	g.startedAt = g.now()
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	if err := g.begin(); err != nil {

@@ -2,8 +2,12 @@ package gateway
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -16,29 +20,24 @@ import (
 const (
 	// challengeOpen is how long a challenge can be answered.
 	challengeOpen = 2 * time.Minute
-	// challengesOpen is how many may be open at once; the oldest goes for one more.
-	challengesOpen = 1000
-	// longestRefusal is how long proofs by an approver are refused after many wrong ones.
-	longestRefusal = time.Minute
 )
 
-// proofs are the challenges that are open, in memory alone: a restart closes them all.
+// proofs tells which challenges are open. What there is to know of one travels with it, sealed under a key that
+// is in memory alone: a restart closes them all. However many are asked for, and however many wrong proofs come,
+// none of them takes anything from another; only the right ones are remembered, so that each is used once.
 type proofs struct {
-	mu     sync.Mutex
-	open   map[string]*challenge
-	failed map[string]*failures // by approver
+	key  [32]byte
+	mu   sync.Mutex
+	used map[string]longstop.Time // by challenge: when it would have run out
 }
 
+// challenge is what a ticket has.
 type challenge struct {
-	longstop.Challenge
-	about longstop.ChallengeRequest // with the approver's name and the action's whole id
-	facts string                    // what the statement binds of the world, as it was
-}
-
-// failures are the wrong proofs since the last right one.
-type failures struct {
-	count int
-	until time.Time // proofs are refused till then
+	ID        string
+	Approver  string
+	Statement string
+	Facts     string // what the statement binds of the world, as it was
+	ExpiresAt longstop.Time
 }
 
 // Evidence is a proof as it is kept: whoever has it can verify again who agreed to what.
@@ -67,17 +66,14 @@ func (g *Gateway) Challenge(ctx context.Context, about longstop.ChallengeRequest
 	if err != nil {
 		return longstop.Challenge{}, err
 	}
-	now := g.now()
-	c := &challenge{about: about, facts: facts.String(), Challenge: longstop.Challenge{
-		ID: "chl_" + rand.Text(), Approver: who, ExpiresAt: longstop.At(now.Add(challengeOpen))}}
+	c := challenge{ID: "chl_" + rand.Text(), Approver: who.Name, Facts: facts.String(), ExpiresAt: longstop.At(g.now().Add(challengeOpen))}
 	head := approver.Statement{{Name: "challenge", Value: c.ID}, {Name: "gateway", Value: g.cfg.Name}, {Name: "approver", Value: who.Name},
 		{Name: "sign before", Value: c.ExpiresAt.Format(time.RFC3339)}}
 	c.Statement = append(head, facts...).String()
 	if g.cfg.Redact.Has(c.Statement) {
 		return longstop.Challenge{}, isSecret("what you would sign")
 	}
-	g.proofs.add(c, now.Time)
-	return c.Challenge, nil
+	return longstop.Challenge{ID: c.ID, Statement: c.Statement, Approver: who, ExpiresAt: c.ExpiresAt, Ticket: g.proofs.seal(&c)}, nil
 }
 
 // isSecret refuses to keep what a signature is of: without what is secret in it, it would be of something else.
@@ -116,14 +112,15 @@ func (g *Gateway) RefuseAgent(ctx context.Context, who longstop.Requester, asked
 	return why
 }
 
-// proven reports who proved themselves for exactly what is about to be done, and how. Whatever it answers,
-// the challenge is used up. Call it before the change, and keep the evidence in the change's entry.
+// proven reports who proved themselves for exactly what is about to be done, and how. The challenge is then used
+// up; a wrong proof takes nothing from it, nor from anybody's next. Call it before the change, and keep the evidence
+// in the change's entry.
 func (g *Gateway) proven(ctx context.Context, p longstop.Proof, about longstop.ChallengeRequest, by longstop.Requester) (Evidence, error) {
 	if err := g.personOnly(ctx, about, by); err != nil {
 		return Evidence{}, err
 	}
-	now := g.now().Time
-	c := g.proofs.take(p.Challenge)
+	now := g.now()
+	c := g.proofs.open(&p)
 	facts, err := g.bound(ctx, &about)
 	if longstop.CodeOf(err) == longstop.CodeNotPending {
 		err = g.refuseProof(ctx, about, words(by), asRefusal(err))
@@ -137,26 +134,24 @@ func (g *Gateway) proven(ctx context.Context, p longstop.Proof, about longstop.C
 	}
 	switch {
 	case c == nil:
-		return refuse(longstop.CodeNotProven, "the challenge %.40q is not open: it was used, or is from before the gateway's restart", p.Challenge)
+		return refuse(longstop.CodeNotProven, notOpen, p.Challenge)
 	case !now.Before(c.ExpiresAt.Time):
 		return refuse(longstop.CodeNotProven, "the challenge ran out at %s", c.ExpiresAt.Local().Format(time.TimeOnly))
-	case about.Approver != "" && about.Approver != c.about.Approver:
-		return refuse(longstop.CodeNotProven, "the challenge is for %s, not %s", c.about.Approver, about.Approver)
-	case c.facts != facts.String():
-		return refuse(longstop.CodeNotProven, "what was signed is not what is to be done now: %s", differing(c.facts, facts.String()))
+	case about.Approver != "" && about.Approver != c.Approver:
+		return refuse(longstop.CodeNotProven, "the challenge is for %s, not %s", c.Approver, about.Approver)
+	case c.Facts != facts.String():
+		return refuse(longstop.CodeNotProven, "what was signed is not what is to be done now: %s", differing(c.Facts, facts.String()))
 	}
-	who, err := g.signer(ctx, c.about.Approver)
+	who, err := g.signer(ctx, c.Approver)
 	if err != nil {
 		return Evidence{}, err
 	}
-	if wait := g.proofs.wait(who.Name, now); wait > 0 {
-		return refuse(longstop.CodeNotProven, "there were wrong proofs for %s: none is looked at for another %v", who.Name, wait.Round(time.Second))
-	}
 	if !approver.Verify(who, c.Statement, p.Kind, p.Signature) {
-		g.proofs.failure(who.Name, now)
 		return refuse(longstop.CodeNotProven, "this was not %s: a wrong passphrase, or another statement was signed", who.Name)
 	}
-	g.proofs.success(who.Name)
+	if !g.proofs.use(c, now) {
+		return refuse(longstop.CodeNotProven, notOpen, p.Challenge)
+	}
 	return Evidence{Approver: who.Name, PublicKey: who.PublicKey, Kind: p.Kind, Statement: c.Statement, Signature: p.Signature}, nil
 }
 
@@ -174,63 +169,49 @@ func (g *Gateway) refuseProof(ctx context.Context, about longstop.ChallengeReque
 	return why
 }
 
-func (p *proofs) add(c *challenge, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var oldest *challenge
-	for id, open := range p.open {
-		if now.After(open.ExpiresAt.Time) {
-			delete(p.open, id)
-		} else if oldest == nil || open.ExpiresAt.Before(oldest.ExpiresAt.Time) {
-			oldest = open
-		}
-	}
-	if len(p.open) >= challengesOpen {
-		delete(p.open, oldest.ID)
-	}
-	if p.open == nil {
-		p.open = map[string]*challenge{}
-	}
-	p.open[c.ID] = c
+const notOpen = "the challenge %.40q is not open: it was used, or is from before the gateway's restart"
+
+// seal makes a challenge's ticket: its JSON behind a MAC of it.
+func (p *proofs) seal(c *challenge) []byte {
+	says := body(c)
+	return append(p.mac(says), says...)
 }
 
-// take returns an open challenge and closes it.
-func (p *proofs) take(id string) *challenge {
+func (p *proofs) mac(says []byte) []byte {
+	mac := hmac.New(sha256.New, p.key[:])
+	mac.Write(says)
+	return mac.Sum(nil)
+}
+
+// open returns the challenge that a proof answers, nil where it is not one of this gateway's that is open.
+func (p *proofs) open(of *longstop.Proof) *challenge {
+	if len(of.Ticket) < sha256.Size || !hmac.Equal(of.Ticket[:sha256.Size], p.mac(of.Ticket[sha256.Size:])) {
+		return nil
+	}
+	c := new(challenge)
+	if json.Unmarshal(of.Ticket[sha256.Size:], c) != nil || c.ID != of.Challenge {
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.open[id]
-	delete(p.open, id)
+	if _, used := p.used[c.ID]; used {
+		return nil
+	}
 	return c
 }
 
-// wait is how long proofs by an approver are still refused.
-func (p *proofs) wait(name string, now time.Time) time.Duration {
+// use closes a challenge that was answered right, and reports whether it was open. Nobody is kept in mind for
+// longer than they could come again.
+func (p *proofs) use(c *challenge, now longstop.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if f := p.failed[name]; f != nil {
-		return f.until.Sub(now)
+	if _, used := p.used[c.ID]; used {
+		return false
 	}
-	return 0
-}
-
-// failure makes the next proofs wait: twice as long with each wrong one.
-func (p *proofs) failure(name string, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.failed == nil {
-		p.failed = map[string]*failures{}
+	maps.DeleteFunc(p.used, func(_ string, until longstop.Time) bool { return now.After(until.Time) })
+	if p.used == nil {
+		p.used = map[string]longstop.Time{}
 	}
-	f := p.failed[name]
-	if f == nil {
-		f = &failures{}
-		p.failed[name] = f
-	}
-	f.until = now.Add(min(time.Second<<min(f.count, 10), longestRefusal))
-	f.count++
-}
-
-func (p *proofs) success(name string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.failed, name)
+	p.used[c.ID] = c.ExpiresAt
+	return true
 }
