@@ -384,7 +384,7 @@ func TestApprovalByAnAgent(t *testing.T) {
 	proof := b.sign("anna", about(longstop.ChallengeApprove, a.ID))
 	for what, try := range map[string]func() error{
 		"challenge": func() error {
-			_, err := b.Challenge(t.Context(), about(longstop.ChallengeApprove, a.ID), agent)
+			_, err := b.Challenge(t.Context(), about(longstop.ChallengeResolve, a.ID), agent)
 			return err
 		},
 		"approve": func() error { _, err := b.Approve(t.Context(), string(a.ID), agent, proof); return err },

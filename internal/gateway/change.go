@@ -27,11 +27,16 @@ type draftEntry struct {
 	raws  []sqlite.Raw
 }
 
+// entryOf is an entry about an action that changes nothing of it.
+func entryOf(a *longstop.Action, kind journal.Kind, by string) journal.Entry {
+	return journal.Entry{Kind: kind, ActionID: a.ID, SessionID: a.SessionID, RunID: a.RunID, Host: a.Host, By: by}
+}
+
 // note adds an entry about the action.
 func (d *draft) note(kind journal.Kind, by string, say any, raws ...sqlite.Raw) {
-	d.entries = append(d.entries, draftEntry{journal.Entry{
-		At: d.at, Kind: kind, ActionID: d.ID, SessionID: d.SessionID, RunID: d.RunID, Host: d.Host, By: by, Body: body(say),
-	}, raws})
+	e := entryOf(&d.Action, kind, by)
+	e.At, e.Body = d.at, body(say)
+	d.entries = append(d.entries, draftEntry{e, raws})
 }
 
 // body is the JSON of what an entry says more; nothing for nil.

@@ -145,12 +145,8 @@ func (g *Gateway) overrides(ctx context.Context, target sshlink.Target, transpor
 // refusedHost journals why a host was not enrolled.
 func (g *Gateway) refusedHost(to sshlink.Target, cause error) error {
 	cause = explained(to, cause)
-	entry := journal.Entry{At: g.now(), Kind: journal.HostRefused, Host: to.Name, By: g.by, Body: body(map[string]any{
-		"code": longstop.CodeOf(cause), "message": cause.Error()})}
-	err := g.store.Update(context.WithoutCancel(g.ctx), func(tx *sqlite.Tx) error {
-		_, err := tx.Append(entry, rawNoise(cause)...)
-		return err
-	})
+	err := g.journalRefusal(g.ctx, g.by, string(longstop.CodeOf(cause)), journal.Entry{Kind: journal.HostRefused, Host: to.Name, By: g.by},
+		map[string]any{"code": longstop.CodeOf(cause), "message": cause.Error()}, rawNoise(cause)...)
 	if err != nil {
 		return err
 	}

@@ -71,6 +71,7 @@ type Gateway struct {
 	watchers  watchers
 	dials     chan struct{} // bounds connections being made
 	proofs    proofs
+	refusals  refusals
 	ledger    ledger
 	approving sync.Mutex // held while an approver is changed
 
@@ -173,6 +174,7 @@ func (g *Gateway) begin() error {
 	g.goes(g.watchUnknowns)
 	g.goes(g.endIdle)
 	g.goes(g.tidyDirects)
+	g.goes(g.journalRefusals)
 	for _, w := range g.cfg.Ways {
 		g.goes(func() { g.tellOn(w) })
 	}
@@ -197,8 +199,12 @@ func (g *Gateway) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("close the gateway: %w", ctx.Err())
 	}
+	left := g.refusals.takeOld(g.now(), true)
 	err := g.store.Update(ctx, func(tx *sqlite.Tx) error {
-		_, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.GatewayStopped, By: g.by})
+		err := g.appendLeftOut(tx, left)
+		if err == nil {
+			_, err = tx.Append(journal.Entry{At: g.now(), Kind: journal.GatewayStopped, By: g.by})
+		}
 		return err
 	})
 	if err == nil {

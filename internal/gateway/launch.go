@@ -291,15 +291,9 @@ func (l *launching) put(ctx context.Context, d *draft) (existing *longstop.Actio
 
 // askedAgain journals that a key was used once more, for reviewers, and returns its action. Nothing is
 // refused for want of that entry.
-func (l *launching) askedAgain(existing *longstop.Action, kind journal.Kind, by longstop.Requester, say any) *longstop.Action {
-	a, err := l.g.change(context.WithoutCancel(l.ctx), existing.ID, func(d *draft) error {
-		d.note(kind, words(by), say)
-		return nil
-	})
-	if err != nil {
-		return existing
-	}
-	return &a
+func (l *launching) askedAgain(existing *longstop.Action, kind journal.Kind, by longstop.Requester, say map[string]any) *longstop.Action {
+	l.g.journalRefusal(l.ctx, words(l.peer), "", entryOf(existing, kind, words(by)), say)
+	return existing
 }
 
 // intend makes the submit for a channel and notes, inside a change, that it is about to go out. The

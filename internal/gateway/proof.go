@@ -14,7 +14,6 @@ import (
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/approver"
 	"github.com/longstop/longstop/internal/journal"
-	"github.com/longstop/longstop/internal/store/sqlite"
 )
 
 const (
@@ -101,11 +100,8 @@ func (g *Gateway) RefuseAgent(ctx context.Context, who longstop.Requester, asked
 	if a, err := g.Action(ctx, id); id != "" && err == nil {
 		why.ActionID = a.ID
 	}
-	err := g.store.Update(context.WithoutCancel(ctx), func(tx *sqlite.Tx) error {
-		_, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.AgentRefused, ActionID: why.ActionID, By: words(who),
-			Body: body(map[string]any{"asked": asked})})
-		return err
-	})
+	err := g.journalRefusal(ctx, words(who), asked, journal.Entry{Kind: journal.AgentRefused, ActionID: why.ActionID, By: words(who)},
+		map[string]any{"asked": asked})
 	if err != nil {
 		return fmt.Errorf("journal that an agent was refused: %w", err)
 	}
@@ -158,11 +154,8 @@ func (g *Gateway) proven(ctx context.Context, p longstop.Proof, about longstop.C
 // refuseProof journals a refusal and returns its error.
 func (g *Gateway) refuseProof(ctx context.Context, about longstop.ChallengeRequest, by string, why *longstop.Error) error {
 	why.ActionID = about.ActionID
-	err := g.store.Update(context.WithoutCancel(ctx), func(tx *sqlite.Tx) error {
-		_, err := tx.Append(journal.Entry{At: g.now(), Kind: journal.ProofRefused, ActionID: about.ActionID, By: by,
-			Body: body(map[string]any{"for": about.Kind, "approver": about.Approver, "code": why.Code, "message": why.Message})})
-		return err
-	})
+	err := g.journalRefusal(ctx, by, string(about.Kind)+" "+string(why.Code), journal.Entry{Kind: journal.ProofRefused, ActionID: about.ActionID, By: by},
+		map[string]any{"for": about.Kind, "approver": about.Approver, "code": why.Code, "message": why.Message})
 	if err != nil {
 		return fmt.Errorf("journal that a proof was refused: %w", err)
 	}

@@ -26,7 +26,7 @@ func (g *Gateway) Retry(ctx context.Context, id string, req longstop.RetryReques
 	}
 	// An agent's own preflight says nothing that its retry does not say already.
 	asked := req.Preflight != "" && peer.Kind != longstop.RequesterAgent
-	next := &nextAttempt{g: g, earlier: earlier, preflight: asked, by: words(requester(req.By, peer))}
+	next := &nextAttempt{g: g, earlier: earlier, preflight: asked, by: words(requester(req.By, peer)), asker: words(peer)}
 	if err := next.allowed(ctx, &earlier, req.Key); err != nil {
 		next.refuse(ctx, err)
 		return longstop.Action{}, err
@@ -58,6 +58,7 @@ type nextAttempt struct {
 	earlier   longstop.Action // as shown when it was asked for
 	preflight bool            // one is given with the retry
 	by        string
+	asker     string               // by, as the socket or the token says
 	inquires  longstop.InquiryKind // not the work again, but the application about it
 	given     bool                 // an agent gave the script for that
 	differs   []string             // what is asked otherwise than by the earlier one
@@ -82,10 +83,7 @@ func (n *nextAttempt) allowed(ctx context.Context, earlier *longstop.Action, key
 
 // refuse journals a refusal.
 func (n *nextAttempt) refuse(ctx context.Context, why error) {
-	n.g.change(context.WithoutCancel(ctx), n.earlier.ID, func(d *draft) error {
-		d.note(journal.RetryRefused, n.by, map[string]any{"message": why.Error()})
-		return nil
-	})
+	n.g.journalRefusal(ctx, n.asker, "", entryOf(&n.earlier, journal.RetryRefused, n.by), map[string]any{"message": why.Error()})
 }
 
 // request is what the earlier action asked. What was not kept of it has to be given again.

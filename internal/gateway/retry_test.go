@@ -211,3 +211,43 @@ func TestPointRetryOfWhatIsNotKept(t *testing.T) {
 		t.Errorf("its own preflight: %v", err)
 	}
 }
+
+// What a caller brings about again and again is in the journal once a minute, and a gateway that closes has counted
+// the rest.
+func TestPointAskedInALoop(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sshtest.Options{})
+	req := script("true")
+	req.Key = "loop-1"
+	a := b.run(req)
+	b.wait(a.ID)
+	other := script("false")
+	other.Key = req.Key
+	for range 20 {
+		if _, err := b.Run(t.Context(), other, operator, gateway.Told{}); longstop.CodeOf(err) != longstop.CodeKeyConflict {
+			t.Fatal(err)
+		}
+		if again, err := b.Run(t.Context(), req, operator, gateway.Told{}); err != nil || again.ID != a.ID {
+			t.Fatal(err)
+		}
+		if _, err := b.Retry(t.Context(), string(a.ID), longstop.RetryRequest{}, operator, gateway.Told{}); longstop.CodeOf(err) != longstop.CodeNotRetriable {
+			t.Fatal(err)
+		}
+	}
+	check := func(want int) {
+		t.Helper()
+		of := map[string]int{}
+		for _, kind := range b.kinds(a.ID) {
+			of[kind]++
+		}
+		for _, kind := range []string{"key_conflict", "requested_again", "retry_refused"} {
+			if of[kind] != want {
+				t.Errorf("%d entries %s, want %d", of[kind], kind, want)
+			}
+		}
+	}
+	check(1)
+	b.stop()
+	b.start()
+	check(2)
+}
