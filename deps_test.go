@@ -126,7 +126,7 @@ var rooms = map[string]room{
 
 	"internal/api": {floor: 4, ours: edges{
 		".": words, "internal/gateway": "what it shows", "internal/wire": "shapes of output and inspect",
-		"internal/lifecycle": rules, "internal/fastjson": plainly},
+		"internal/lifecycle": rules, "internal/fastjson": plainly, "internal/journal": "which entries are not for agents"},
 		third: edges{"golang.org/x/sys": "peer credentials of a Unix socket"}},
 
 	"internal/demo": {floor: 4, ours: edges{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/longstop/longstop"
 	"github.com/longstop/longstop/internal/gateway"
+	"github.com/longstop/longstop/internal/journal"
 	"github.com/longstop/longstop/internal/wire"
 )
 
@@ -189,7 +190,20 @@ func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {
 	if list == nil {
 		list = []longstop.JournalEntry{}
 	}
+	if asker(r).Kind == longstop.RequesterAgent {
+		withoutApprovers(list)
+	}
 	return writeJSON(w, http.StatusOK, list)
+}
+
+// withoutApprovers takes out of entries the salts of approvers, with which passphrases could be tried.
+func withoutApprovers(list []longstop.JournalEntry) {
+	for i := range list {
+		switch journal.Kind(list[i].Kind) {
+		case journal.ApproverSet, journal.ApproverRemoved:
+			list[i].Body = nil
+		}
+	}
 }
 
 // checkpoint signs the journal's head, or keeps a checkpoint that a witness has signed too.

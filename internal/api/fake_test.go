@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,8 @@ type fake struct {
 	ended    map[string]bool  // streams whose end was told
 
 	revoked atomic.Bool // the one token
+	known   []longstop.KnownApprover
+	entries []longstop.JournalEntry
 }
 
 // end says whether a stream is over at an offset. f.mu is held.
@@ -297,7 +300,7 @@ func (f *fake) Reconcile(context.Context, string) (longstop.Action, error) {
 }
 
 func (f *fake) Journal(context.Context, gateway.JournalFilter) ([]longstop.JournalEntry, error) {
-	return nil, nil
+	return slices.Clone(f.entries), nil
 }
 
 func (f *fake) Redact(text string) string { return strings.ReplaceAll(text, "hunter2!", "[redacted]") }
@@ -355,7 +358,9 @@ func (f *fake) decided(id, state, reason string, by longstop.Requester, proof lo
 func (f *fake) Challenge(_ context.Context, about longstop.ChallengeRequest, _ longstop.Requester) (longstop.Challenge, error) {
 	return longstop.Challenge{ID: "chl_1", Statement: string(about.Kind) + " " + string(about.ActionID)}, nil
 }
-func (f *fake) Approvers(context.Context) ([]longstop.KnownApprover, error) { return nil, nil }
+func (f *fake) Approvers(context.Context) ([]longstop.KnownApprover, error) {
+	return slices.Clone(f.known), nil
+}
 func (f *fake) SetApprover(_ context.Context, a longstop.Approver, proof *longstop.Proof, _ longstop.Requester) (longstop.KnownApprover, error) {
 	return longstop.KnownApprover{Approver: a, First: proof == nil}, nil
 }

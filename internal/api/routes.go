@@ -14,7 +14,7 @@ type audience int
 
 const (
 	people audience = iota + 1 // operators: who connects without a token
-	own                        // agents, too, of what they asked for themselves: what work printed may be for nobody else
+	own                        // agents, too, of what they asked for themselves: what work does and prints may be for nobody else
 	all                        // agents, too
 )
 
@@ -27,7 +27,8 @@ type route struct {
 }
 
 // routes are all of them. An agent starts work, looks at it, waits for it and stops it; what decides what an
-// agent may do is people's alone.
+// agent may do is people's alone. What was asked for, and what came of it, every agent may see: it may be in the
+// way of its own work, and anybody may stop it (docs/approvals.md).
 var routes = []route{
 	{pattern: "GET /api/v1/status", open: all, anyVersion: true, answer: (*Server).status},
 	{pattern: "POST /api/v1/stop", open: people, anyVersion: true, answer: (*Server).stop},
@@ -47,7 +48,7 @@ var routes = []route{
 	{pattern: "GET /api/v1/actions/{id}/follow", open: own, answer: (*Server).follow},
 	{pattern: "GET /api/v1/actions/{id}/output", open: own, answer: (*Server).output},
 	{pattern: "GET /api/v1/actions/{id}/times", open: own, answer: (*Server).times},
-	{pattern: "GET /api/v1/actions/{id}/inspect", open: all, answer: (*Server).inspect},
+	{pattern: "GET /api/v1/actions/{id}/inspect", open: own, answer: (*Server).inspect},
 	{pattern: "GET /api/v1/actions/{id}/raw", open: own, answer: (*Server).raw},
 	{pattern: "POST /api/v1/actions/{id}/retry", open: all, answer: (*Server).retry},
 	{pattern: "POST /api/v1/actions/{id}/inquire", open: all, answer: (*Server).inquire},

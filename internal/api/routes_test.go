@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/base64"
 	"net/http"
 	"regexp"
 	"slices"
@@ -21,7 +22,6 @@ var agentsMay = []string{
 	"POST /api/v1/actions",
 	"GET /api/v1/actions/{id}",
 	"GET /api/v1/actions/{id}/wait",
-	"GET /api/v1/actions/{id}/inspect",
 	"POST /api/v1/actions/{id}/retry", "POST /api/v1/actions/{id}/inquire", "POST /api/v1/actions/{id}/cancel",
 	"POST /api/v1/actions/{id}/reconcile",
 	"POST /api/v1/actions/{id}/waits",
@@ -37,7 +37,7 @@ var agentsMay = []string{
 
 // agentsMayOfTheirs are those that it opens of actions that were asked for with it.
 var agentsMayOfTheirs = []string{
-	"GET /api/v1/actions/{id}/follow", "GET /api/v1/actions/{id}/output", "GET /api/v1/actions/{id}/times", "GET /api/v1/actions/{id}/raw",
+	"GET /api/v1/actions/{id}/inspect", "GET /api/v1/actions/{id}/follow", "GET /api/v1/actions/{id}/output", "GET /api/v1/actions/{id}/times", "GET /api/v1/actions/{id}/raw",
 }
 
 // Every route says whose it is, and those of people answer an agent's token with a refusal.
@@ -101,6 +101,25 @@ func TestPointTokenIsWhoAsks(t *testing.T) {
 	for _, header := range []string{"", "Bearer ", "Basic bHN0", "lst_scout"} {
 		if resp, _ := raw(t, c, "GET", "/api/v1/status", "", "Authorization", header); resp.StatusCode != http.StatusUnauthorized {
 			t.Errorf("%q: %d", header, resp.StatusCode)
+		}
+	}
+}
+
+// With the salt of an approver passphrases could be tried: no agent is given it.
+func TestPointAgentsGetNoSalt(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	one := longstop.Approver{Name: "anna", Kind: longstop.ProofPassphrase, PublicKey: []byte("key"), Salt: []byte("0123456789abcdef")}
+	f.known = []longstop.KnownApprover{{Approver: one}}
+	f.entries = []longstop.JournalEntry{{Index: 1, Kind: "approver_set", Body: one}, {Index: 2, Kind: "approver_removed", Body: one}, {Index: 3, Kind: "requested"}}
+	c, _ := serve(t, f)
+	salt := base64.StdEncoding.EncodeToString(one.Salt)
+	for _, path := range []string{"/api/v1/approvers", "/api/v1/journal"} {
+		if _, body := raw(t, c, "GET", path, ""); !strings.Contains(body, salt) {
+			t.Errorf("people do not see all of %s: %s", path, body)
+		}
+		if resp, body := raw(t, c, "GET", path, "", "Authorization", "Bearer lst_scout"); resp.StatusCode != http.StatusOK || strings.Contains(body, salt) {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
 		}
 	}
 }

@@ -141,10 +141,10 @@ func mayDecide(kind longstop.ChallengeKind, a *longstop.Action, now longstop.Tim
 	switch kind {
 	case longstop.ChallengeApprove, longstop.ChallengeDeny:
 		switch {
+		case a.Launch.State == longstop.LaunchRejected:
+			return no("is over: %s", a.Launch.Message)
 		case state != longstop.ApprovalPending:
 			return no("is not waiting for approval: it is %s", strings.ReplaceAll(string(state), "_", " "))
-		case a.Launch.State != longstop.LaunchNotAttempted:
-			return no("is over: %s", a.Launch.Message)
 		case !now.Before(a.Approval.ExpiresAt.Time):
 			return no("waited for approval until %s: that time is over, and nothing was sent", a.Approval.ExpiresAt.Local().Format("15:04:05"))
 		}
@@ -166,12 +166,26 @@ func expire(d *draft, by string) error {
 		d.at.Before(d.Approval.ExpiresAt.Time) {
 		return nil
 	}
+	return endApproval(d, by, "")
+}
+
+// endApproval notes inside a change that an approval which was not used is none any more: its time is over, or what
+// it was for is, because.
+func endApproval(d *draft, by, because string) error {
+	state := d.Approval.State
+	if state != longstop.ApprovalPending && state != longstop.ApprovalGranted {
+		return nil
+	}
 	next, err := lifecycle.Approvals.Step(state, longstop.ApprovalExpired)
 	if err != nil {
 		return err
 	}
-	d.Approval.State = next
-	d.note(journal.ApprovalExpired, by, map[string]any{"was": state})
+	d.Approval.State, d.Approval.Reason = next, because
+	say := map[string]any{"was": state}
+	if because != "" {
+		say["because"] = because
+	}
+	d.note(journal.ApprovalExpired, by, say)
 	return nil
 }
 
@@ -187,7 +201,7 @@ func (g *Gateway) consume(d *draft, grant *grant) error {
 	}
 	switch {
 	case grant == nil:
-		return notApproved("no signature of an approver is in the journal")
+		return errUnsigned
 	case !d.at.Before(d.Approval.ExpiresAt.Time):
 		return notApproved("the approval ran out at %s", d.Approval.ExpiresAt.Local().Format("15:04:05"))
 	}
@@ -211,6 +225,9 @@ func holdsFor(d *draft, e *Evidence, now approver.Statement) error {
 	}
 	return nil
 }
+
+// errUnsigned is why an approval does not hold that nobody gave.
+var errUnsigned = notApproved("no signature of an approver is in the journal")
 
 func notApproved(format string, args ...any) error {
 	return &longstop.Error{Code: longstop.CodeDenied, Message: "the approval does not hold: " + fmt.Sprintf(format, args...) + "; nothing was sent"}

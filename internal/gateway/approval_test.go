@@ -242,7 +242,7 @@ func TestApprovalCancelledWhilePending(t *testing.T) {
 	a := b.ask(script(text))
 	a, err := b.Cancel(t.Context(), string(a.ID), operator, nil)
 	b.must(err)
-	if a.Outcome != longstop.OutcomeNotStarted {
+	if a.Outcome != longstop.OutcomeNotStarted || a.Approval.State != longstop.ApprovalExpired || a.Approval.Reason != "cancelled before it was sent" {
 		t.Errorf("%s", pretty(a))
 	}
 	if list, err := b.Approvals(t.Context()); err != nil || len(list) != 0 {
@@ -424,4 +424,76 @@ func TestPointStdinWaitsForApproval(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(folder, stdin.ID)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("input that was sent is kept: %v", err)
 	}
+}
+
+// outOfReach is a bench whose host nobody reaches from now on, with an approved action.
+func outOfReach(t *testing.T, set ...func(*bench)) (b *bench, id longstop.ActionID, path string) {
+	t.Helper()
+	b = newApprovals(t, set...)
+	path, text := b.marker()
+	a := b.ask(script(text))
+	b.stop()
+	b.tap.refuseDials(&longstop.Error{Code: longstop.CodeUnreachable, Message: "no route to host"})
+	b.start()
+	b.approve(a.ID)
+	a = b.until(a.ID, "it says that the host is out of reach", func(a longstop.Action) bool { return a.Launch.Message != "" })
+	if a.Approval.State != longstop.ApprovalGranted || a.Outcome != longstop.OutcomePending || !strings.Contains(a.Launch.Message, "no route to host") {
+		t.Errorf("%s", pretty(a))
+	}
+	b.notSent(a.ID)
+	return b, a.ID, path
+}
+
+// What was approved is launched once its host can be reached, under the same yes.
+func TestPointAYesOutlastsAHostOutOfReach(t *testing.T) {
+	t.Parallel()
+	b, id, path := outOfReach(t)
+	b.tap.refuseDials(nil)
+	if a := b.wait(id); a.Outcome != longstop.OutcomeSucceeded || a.Approval.State != longstop.ApprovalConsumed || lines(path) != 1 || a.Launch.Message != "" {
+		t.Errorf("%s", pretty(a))
+	}
+}
+
+// It can be given up before that, and the yes is then none any more.
+func TestPointAYesIsGivenUp(t *testing.T) {
+	t.Parallel()
+	b, id, path := outOfReach(t)
+	_, err := b.Cancel(t.Context(), string(id), operator, nil)
+	b.must(err)
+	b.tap.refuseDials(nil)
+	a := b.over(id)
+	if a.Approval.State != longstop.ApprovalExpired || a.Outcome != longstop.OutcomeNotStarted || !strings.Contains(a.Approval.Reason, "cancelled") || lines(path) != 0 {
+		t.Errorf("%s", pretty(a))
+	}
+	b.notSent(id)
+}
+
+// It ends with the approval, and says why it was not launched.
+func TestPointAYesEndsOutOfReach(t *testing.T) {
+	t.Parallel()
+	b, id, _ := outOfReach(t, askFor(5*time.Second))
+	_, err := b.Wait(t.Context(), string(id))
+	b.must(err)
+	a := b.over(id)
+	if a.Approval.State != longstop.ApprovalExpired || a.Outcome != longstop.OutcomeNotStarted || !strings.Contains(a.Approval.Reason, "out of reach") {
+		t.Errorf("%s", pretty(a))
+	}
+	b.notSent(id)
+}
+
+// A refusal, which no waiting mends, ends it at once, and the approval with it.
+func TestPointAYesEndsWhereTheHostRefuses(t *testing.T) {
+	t.Parallel()
+	b := newApprovals(t)
+	_, text := b.marker()
+	a := b.ask(script(text))
+	b.stop()
+	b.tap.refuseDials(&longstop.Error{Code: longstop.CodeAccessRefused, Message: "the key is refused"})
+	b.start()
+	b.approve(a.ID)
+	a = b.over(a.ID)
+	if a.Approval.State != longstop.ApprovalExpired || a.Launch.State != longstop.LaunchRejected || !strings.Contains(a.Approval.Reason, "the key is refused") {
+		t.Errorf("%s", pretty(a))
+	}
+	b.notSent(a.ID)
 }

@@ -50,12 +50,19 @@ var (
 //  3. the command. What is not known to have been sent was not started; what may have been is unknown, and
 //     stays so.
 func (l *launching) runDirect() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), l.g.cfg.Reach)
-	defer cancel()
-	defer context.AfterFunc(l.h.ctx, cancel)()
-	link, err := l.h.dialDirect(ctx, l.note)
+	var link sshlink.Link
+	ctx, cancel := l.within(l.g.cfg.Reach) // for all of one attempt
+	defer func() { cancel() }()
+	err := l.reach(func() (err error) {
+		cancel()
+		ctx, cancel = l.within(l.g.cfg.Reach)
+		if link, err = l.h.dialDirect(ctx, l.note); err != nil {
+			return explained(l.h.target(), l.h.late(ctx, err))
+		}
+		return nil
+	})
 	if err != nil {
-		l.reject(explained(l.h.target(), l.h.late(ctx, err)))
+		l.reject(err)
 		return
 	}
 	d := &direct{g: l.g, h: l.h, id: l.id, link: link}

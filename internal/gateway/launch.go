@@ -369,13 +369,18 @@ func (l *launching) lateLook() {
 // prepare gets a channel, lays down standard input, and journals the intent. A channel of nil
 // without an error says that the launch is over: it was cancelled meanwhile.
 func (l *launching) prepare() (*channel, error) {
-	within, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), dialWithin+pushWithin)
-	defer cancel()
-	defer context.AfterFunc(l.h.ctx, cancel)()
-	ch, err := l.h.connect(within, l.note)
+	var ch *channel
+	err := l.reach(func() (err error) {
+		within, cancel := l.within(dialWithin + pushWithin)
+		defer cancel()
+		ch, err = l.h.connect(within, l.note)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
+	within, cancel := l.within(pushWithin)
+	defer cancel()
 	if l.want.stdin != "" {
 		a, _ := l.h.kept(l.id)
 		if err := l.g.sendStdin(within, ch, a.RunID, l.want.stdin, l.note); err != nil {
@@ -402,6 +407,11 @@ func (l *launching) prepare() (*channel, error) {
 		return nil, nil
 	}
 	return ch, nil
+}
+
+// within bounds a part of the launch, which goes on where its caller leaves, and ends with the gateway.
+func (l *launching) within(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(l.h.ctx, d)
 }
 
 // hold puts a new action into the hands of Run.

@@ -86,6 +86,14 @@ func notPermitted(a *longstop.Action) error {
 		e.Message = fmt.Sprintf("the approval was taken back: %s; nothing was sent", a.Approval.Reason)
 	case longstop.ApprovalExpired:
 		e.Code = longstop.CodeExpired
+		if a.Approval.By != "" {
+			e.Message = fmt.Sprintf("%s approved it, and it could not be launched until %s; nothing was sent", a.Approval.By,
+				a.Approval.ExpiresAt.Local().Format("15:04:05"))
+			if a.Approval.Reason != "" {
+				e.Message += ": " + a.Approval.Reason
+			}
+			break
+		}
 		e.Message = fmt.Sprintf("nobody approved it until %s, which is not a no; nothing was sent", a.Approval.ExpiresAt.Local().Format("15:04:05"))
 	default:
 		return nil

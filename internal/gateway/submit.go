@@ -382,7 +382,7 @@ func (l *launching) pastNotAfter() bool {
 // reject notes that nothing was sent, and why. What was approved and could not be sent because the gateway
 // closes is left to the next one.
 func (l *launching) reject(cause error) {
-	if l.h.ctx.Err() != nil && l.made.Approval.State != longstop.ApprovalNotRequired {
+	if errors.Is(cause, errOver) || l.h.ctx.Err() != nil && l.made.Approval.State != longstop.ApprovalNotRequired {
 		return
 	}
 	l.g.change(context.WithoutCancel(l.ctx), l.id, func(d *draft) error {
@@ -390,7 +390,11 @@ func (l *launching) reject(cause error) {
 			return nil
 		}
 		d.SSHCommand.Noise = printed(cause)
-		if err := rejectDraft(d, l.g.by, longstop.CodeOf(cause), cause.Error()); err != nil {
+		reject := rejectDraft
+		if errors.Is(cause, errUnsigned) {
+			reject = notSent // a yes that only the store has stays there, for who compares it with the journal
+		}
+		if err := reject(d, l.g.by, longstop.CodeOf(cause), cause.Error()); err != nil {
 			return err
 		}
 		d.Launch.Hint = hintOf(cause)
@@ -412,8 +416,15 @@ func printed(cause error) string {
 	return ""
 }
 
-// rejectDraft notes inside a change that nothing was sent.
+// rejectDraft notes inside a change that nothing was sent, and nothing will be: an approval for it is none any more.
 func rejectDraft(d *draft, by string, code longstop.Code, message string) error {
+	if err := endApproval(d, by, message); err != nil {
+		return err
+	}
+	return notSent(d, by, code, message)
+}
+
+func notSent(d *draft, by string, code longstop.Code, message string) error {
 	if err := lifecycle.Reject(&d.Action, code, message, d.at); err != nil {
 		return err
 	}

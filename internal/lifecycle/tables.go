@@ -18,9 +18,9 @@ var Approvals = &Table[longstop.ApprovalState]{
 	Edges: []Edge[longstop.ApprovalState]{
 		{longstop.ApprovalPending, longstop.ApprovalGranted, "an approver said yes"},
 		{longstop.ApprovalPending, longstop.ApprovalDenied, "an approver said no"},
-		{longstop.ApprovalPending, longstop.ApprovalExpired, "nobody answered in time: not a no"},
+		{longstop.ApprovalPending, longstop.ApprovalExpired, "nobody answered in time, or the action was over before: not a no"},
 		{longstop.ApprovalGranted, longstop.ApprovalConsumed, "the one launch it was for"},
-		{longstop.ApprovalGranted, longstop.ApprovalExpired, "not launched in time"},
+		{longstop.ApprovalGranted, longstop.ApprovalExpired, "not launched in time, or given up before anything was sent"},
 		{longstop.ApprovalGranted, longstop.ApprovalRevoked, "taken back before the launch"},
 		{longstop.ApprovalConsumed, longstop.ApprovalRevoked, "taken back while the work runs: its lease ends"},
 	},
