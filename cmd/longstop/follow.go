@@ -46,6 +46,7 @@ type follower struct {
 	action  *longstop.Action
 	happens chan happening
 
+	begun       bool // a stream was there: the gateway took the request
 	cancelling  bool // asked for; sent as soon as there is an id
 	cancelSent  bool
 	asking      bool // until the gateway has answered the cancel
@@ -149,6 +150,7 @@ func (f *follower) follow(ctx context.Context) (*longstop.Action, error) {
 func (f *follower) handle(ctx context.Context, h happening) (done bool, err error) {
 	switch {
 	case h.opened:
+		f.begun = true
 		f.failures, f.retryNext = 0, 0
 		if f.gatewayGone {
 			f.gatewayGone = false
@@ -213,8 +215,11 @@ func (f *follower) streamEnded(ctx context.Context, err error) (done bool, fatal
 	if err == io.EOF && f.action != nil && f.action.Settled() {
 		return true, nil
 	}
-	if longstop.CodeOf(err) == longstop.CodeStopped && f.action != nil {
+	switch code := longstop.CodeOf(err); {
+	case code == longstop.CodeStopped && f.action != nil:
 		return false, f.leave(ctx, gatewayStopped)
+	case code == longstop.CodeTokenRefused && f.begun && !f.onlooker: // it held when this began, and that goes on
+		return false, f.leave(ctx, plain(asError(err).Message))
 	}
 	gone := err == io.EOF || errors.Is(err, client.ErrGone)
 	f.failures++
@@ -439,7 +444,8 @@ func (f *follower) leave(ctx context.Context, why string) error {
 	asking, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	recorder := &client.Client{Home: f.client.Home, Token: f.client.Token} // an absent gateway is left absent
-	if err := recorder.GiveUp(asking, f.action.ID, why); err != nil && !errors.Is(err, client.ErrAbsent) && !errors.Is(err, client.ErrGone) {
+	if err := recorder.GiveUp(asking, f.action.ID, why); err != nil && !errors.Is(err, client.ErrAbsent) && !errors.Is(err, client.ErrGone) &&
+		longstop.CodeOf(err) != longstop.CodeTokenRefused {
 		f.note("that nobody waits could not be recorded: %s", plain(asError(err).Message))
 	}
 	rest, stop := ": "+mayGoOn(f.action, f.app.now()), " (longstop cancel stops it)"

@@ -180,7 +180,12 @@ func (s *Server) inquire(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) launched(w http.ResponseWriter, r *http.Request, follow bool, from wanted, launch func(context.Context, gateway.Told) (longstop.Action, error)) error {
 	if !follow {
 		a, err := launch(r.Context(), gateway.Told{})
-		if err = cmp.Or(refusal(r), err); err != nil {
+		if why := refusal(r); why != nil {
+			told := *asError(why)
+			told.ActionID = a.ID // which goes on
+			return &told
+		}
+		if err != nil {
 			return err
 		}
 		w.Header().Set("Location", "/api/v1/actions/"+string(a.ID))

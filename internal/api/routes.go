@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -109,8 +108,9 @@ func (s *Server) answer(to route) http.Handler {
 		if err == nil {
 			held, end := s.held(r)
 			defer end()
-			if err = to.answer(s, w, held); err != nil {
-				err = cmp.Or(refusal(held), err)
+			err = to.answer(s, w, held)
+			if why := refusal(held); err != nil && why != nil && longstop.CodeOf(err) != longstop.CodeTokenRefused {
+				err = why
 			}
 		}
 		if err != nil {

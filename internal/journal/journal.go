@@ -86,7 +86,7 @@ const (
 	ApprovalAsked     Kind = "approval_asked"     // the policy wants a person to say yes first
 	ApprovalGranted   Kind = "approval_granted"   // an approver said yes, and signed what to
 	ApprovalDenied    Kind = "approval_denied"    // an approver said no
-	ApprovalExpired   Kind = "approval_expired"   // nobody said anything, or nothing was launched, in time
+	ApprovalExpired   Kind = "approval_expired"   // nobody said anything, or nothing was launched, in time, or the action was over before
 	ApprovalRevoked   Kind = "approval_revoked"   // an approver took a yes back
 	ApprovalConsumed  Kind = "approval_consumed"  // a yes was used up by the one launch that it was for
 	ApproverSet       Kind = "approver_set"       // someone can prove who they are from now on, or with another key
