@@ -36,6 +36,9 @@ type Plan struct {
 	Cgroup int // descriptor of the cgroup it is born into, or -1
 	// Terminal says that 1 is a terminal: its session's own.
 	Terminal bool
+	// Apart gives it a copy of its maker's memory: the kernel kills whoever shares a memory together, and a gate whose
+	// cgroup is short of memory would take its maker with it.
+	Apart bool
 }
 
 // Limit is a resource limit of the work alone: the gate has its maker's until it executes.
@@ -137,8 +140,8 @@ var gates = struct {
 // change of the report, and waits for one; both ends closed on exec, the maker's must be the only
 // other one. The child is waited for like any other. A plan that can be none is a *Failure.
 //
-// Until it executes, what it sets its oom_score_adj to is its maker's too: the kernel has one for all who
-// share a memory.
+// Until it executes, what it sets its oom_score_adj to is its maker's too, unless it is apart: the kernel has one for
+// all who share a memory.
 func Start(p Plan, stream, report int) (*Gate, error) {
 	page, err := unix.Mmap(report, 0, reportSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -182,7 +185,7 @@ func (g *Gate) forget() {
 }
 
 // compile lays out everything that the child needs, so that it needs nothing but system calls. What
-// keep holds must live until the child is made.
+// keep holds must live until the child has left this memory.
 func compile(p Plan, page []byte) (c *child, keep any, err error) {
 	if err := p.check(); err != nil {
 		return nil, nil, err
@@ -200,7 +203,7 @@ func compile(p Plan, page []byte) (c *child, keep any, err error) {
 		}
 		return append(all, 0)
 	}
-	c = &child{state: (*[4]uint32)(unsafe.Pointer(&page[0])), umask: uintptr(p.Umask), cgroup: uint64(p.Cgroup), inCgroup: p.Cgroup >= 0, terminal: p.Terminal, maxFD: highest()}
+	c = &child{state: (*[4]uint32)(unsafe.Pointer(&page[0])), umask: uintptr(p.Umask), cgroup: uint64(p.Cgroup), inCgroup: p.Cgroup >= 0, apart: p.Apart, terminal: p.Terminal, maxFD: highest()}
 	for i, fd := range p.Files {
 		c.files[i] = uintptr(fd)
 	}

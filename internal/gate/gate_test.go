@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -162,6 +163,39 @@ func TestOOMScoreAdj(t *testing.T) {
 			t.Errorf("%q: %q, want %q; %v", given, said, want, status)
 		}
 		must(t, os.WriteFile("/proc/self/oom_score_adj", own, 0))
+	}
+}
+
+// What a gate that is apart sets is its own.
+func TestApart(t *testing.T) {
+	score := func(of string) string {
+		text, err := os.ReadFile("/proc/" + of + "/oom_score_adj")
+		must(t, err)
+		return string(text)
+	}
+	own := score("self")
+	p := sh("cat /proc/self/oom_score_adj")
+	p.OOM, p.Apart = "501", true
+	b := start(t, p)
+	b.expect(Ready)
+	if gates, mine := score(strconv.Itoa(b.pid)), score("self"); gates != "501\n" || mine != own {
+		t.Errorf("the gate's %q, its maker's %q, before %q", gates, mine, own)
+	}
+	if said, status := b.pass(); said != "501\n" || status.ExitStatus() != 0 {
+		t.Errorf("%q, %v", said, status)
+	}
+}
+
+// The child's stack is aligned as each processor wants it, wherever the heap has put it, and ends in its room.
+func TestStackIsAligned(t *testing.T) {
+	t.Parallel()
+	for range 8 {
+		c, _, err := compile(Plan{}, make([]byte, reportSize))
+		must(t, err)
+		begins := uintptr(unsafe.Pointer(&c.stack))
+		if bottom := c.bottom(); bottom%16 != 0 || bottom < begins || bottom+stackTop+16 > begins+unsafe.Sizeof(c.stack) {
+			t.Errorf("from %x, of %d from %x", bottom, unsafe.Sizeof(c.stack), begins)
+		}
 	}
 }
 

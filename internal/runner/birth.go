@@ -84,6 +84,7 @@ func (o *owner) place(p gate.Plan, report int) (*birth, *longstop.LaunchError) {
 	}
 	if o.group != nil {
 		p.Cgroup = o.group.FD()
+		p.Apart = o.given.Submit.Request.Limits != nil && o.given.Submit.Request.Limits.MemoryBytes > 0
 	}
 	b := &birth{stream: stream}
 	if own := ownOOM(); p.OOM == own {
@@ -132,13 +133,13 @@ func (b *birth) verify() *longstop.LaunchError {
 func (b *birth) heed(report int) (ended bool, failure *longstop.LaunchError) {
 	var said [1]byte
 	_, err := io.ReadFull(b.stream.file, said[:])
+	state, failed := gate.ReadReport(report)
 	if lostWord(err) {
 		b.gate.Release()
-		if b.oom != "" {
-			boundary.SetOOMScoreAdj(b.oom)
-		}
 	}
-	state, failed := gate.ReadReport(report)
+	if b.oom != "" && (lostWord(err) || state == gate.Failed) { // it left our memory, or never executes
+		boundary.SetOOMScoreAdj(b.oom)
+	}
 	if state == gate.Failed {
 		return false, failureOf(failed)
 	}
