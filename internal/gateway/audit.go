@@ -118,6 +118,7 @@ func (g *Gateway) examine(ctx context.Context, q *sqlite.Query, f sqlite.AuditFi
 		if examined += len(rows); examined >= examinedMost {
 			return hits, f.After, nil
 		}
+		f.Limit = examinedMost - examined // few of them are hits: all the rest at once
 	}
 }
 
