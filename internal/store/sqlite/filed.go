@@ -36,8 +36,15 @@ func unfiled(field, value string) string {
 	return `SELECT entries.idx FROM entries WHERE entries.idx >= (SELECT (max(idx) + 1) / ` + every + ` * ` + every + ` FROM entries) AND ` + field + ` = ` + value
 }
 
-// verifyFiled checks that the whole blocks are filed, and nothing else.
+// filedSince is the schema from which on entries are filed.
+const filedSince = 11
+
+// verifyFiled checks that the whole blocks are filed, and nothing else. What an earlier version wrote, and no gateway
+// of this one has opened, is verified too: there none are.
 func verifyFiled(ctx context.Context, db querier) error {
+	if version, err := schemaVersion(ctx, db); err != nil || version < filedSince {
+		return err
+	}
 	const query = `WITH fields AS (SELECT 'session_id' AS field, session_id AS value, idx FROM entries UNION ALL SELECT 'host', host, idx FROM entries)
 		SELECT min(idx) FROM (
 			SELECT idx FROM fields WHERE value IS NOT NULL AND idx < (SELECT (max(idx) + 1) / ?1 * ?1 FROM entries)

@@ -151,7 +151,7 @@ func migrate(ctx context.Context, db *sql.DB) error {
 }
 
 // schemaVersion is 0 for an empty database.
-func schemaVersion(ctx context.Context, db *sql.DB) (version int64, err error) {
+func schemaVersion(ctx context.Context, db querier) (version int64, err error) {
 	var tables int
 	const there = `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'goose_db_version'`
 	if err := db.QueryRowContext(ctx, there).Scan(&tables); err != nil || tables == 0 {
