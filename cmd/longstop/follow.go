@@ -276,8 +276,11 @@ func (f *follower) far(prev, next *longstop.Action) {
 	}
 }
 
-// sight says when the host cannot be seen, and when it can again.
+// sight says when the host cannot be seen, and when it can again. Of what nobody owns no host ever says anything.
 func (f *follower) sight(a *longstop.Action) {
+	if a.Request.Owner == longstop.OwnerNone {
+		return
+	}
 	why := unseen(a)
 	switch {
 	case why != "" && f.lost == "":

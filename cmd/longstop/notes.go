@@ -124,6 +124,9 @@ func mayGoOn(a *longstop.Action, now time.Time) string {
 	if a.Launch.State == longstop.LaunchUnknown {
 		return "whether it began is not known"
 	}
+	if a.Request.Owner == longstop.OwnerNone {
+		return "whether it goes on is not known: nobody there owns it"
+	}
 	if lease := a.Workload.Lease; a.Request.Lifetime != longstop.Detached && lease != nil && !lease.ExpiresAt.IsZero() {
 		if lease.ExpiresAt.Before(now) {
 			return "its lease ran out there about " + clock(lease.ExpiresAt, now)
@@ -145,6 +148,8 @@ func kept(a *longstop.Action, now time.Time) string {
 	switch {
 	case a.Launch.State != longstop.LaunchAccepted:
 		return ": the gateway goes on with its launch"
+	case a.Request.Owner == longstop.OwnerNone:
+		return ": the gateway keeps its channel open"
 	case !a.Workload.DeadlineAt.IsZero():
 		return " running, until " + clock(a.Workload.DeadlineAt, now) + " at most"
 	case a.Request.Lifetime == longstop.Detached:
