@@ -64,22 +64,32 @@ func (l *launching) noteOutOfReach(why error) error {
 func (l *launching) rest(pause time.Duration) error {
 	ctx, cancel := context.WithTimeout(l.ctx, pause)
 	defer cancel()
-	a, err := l.g.await(ctx, l.made, nil, func(a longstop.Action, _ bool) bool { return !unusedYes(&a) })
+	_, err := l.g.await(ctx, l.made, nil, func(a longstop.Action, _ bool) bool { return !unusedYes(&a) })
 	switch {
 	case l.h.ctx.Err() != nil:
 		return errOver // the gateway is closing: the next one takes it up
 	case err == nil:
 		return errOver // cancelled, or taken back
 	case l.ctx.Err() == nil:
+		<-ctx.Done() // also where the action could not be read
 		return nil
 	}
-	l.g.change(l.h.ctx, l.id, func(d *draft) error {
-		if !unusedYes(&d.Action) {
-			return nil
+	for {
+		_, err := l.g.change(l.h.ctx, l.id, func(d *draft) error {
+			if !unusedYes(&d.Action) {
+				return nil
+			}
+			return endApproval(d, l.g.by, fmt.Sprintf("%s was out of reach until the approval ended", l.h.name))
+		})
+		if err == nil {
+			return errOver
 		}
-		return endApproval(d, l.g.by, fmt.Sprintf("%s was out of reach until the approval ended", a.Host))
-	})
-	return errOver
+		select { // it is granted still, and nobody else ends it
+		case <-time.After(time.Second):
+		case <-l.h.ctx.Done():
+			return errOver
+		}
+	}
 }
 
 // unusedYes reports whether an approver has said yes, and nothing came of it so far.
