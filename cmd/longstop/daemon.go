@@ -117,7 +117,7 @@ func (a *app) daemonStop(ctx context.Context) error {
 	line := "the gateway has ended"
 	if statusErr == nil && before.Unresolved > 0 {
 		line += fmt.Sprintf("%s%s left alone: leased ones end when their leases do, detached ones go on", between,
-			count(before.Unresolved, "run is", "runs are"))
+			count(before.Unresolved, "action is", "actions are"))
 	} else {
 		line += between + "runs are left alone"
 	}

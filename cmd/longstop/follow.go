@@ -156,7 +156,7 @@ func (f *follower) handle(ctx context.Context, h happening) (done bool, err erro
 			f.gatewayGone = false
 			f.note("the gateway answers again%s", f.resumedAt())
 		}
-		if f.cancelling && !f.cancelSent {
+		if f.cancelling && !f.cancelSent && f.action != nil {
 			f.cancel(ctx)
 		}
 	case h.action != nil:
@@ -276,11 +276,8 @@ func (f *follower) far(prev, next *longstop.Action) {
 	}
 }
 
-// sight says when the host cannot be seen, and when it can again. Of what nobody owns no host ever says anything.
+// sight says when the host cannot be seen, and when it can again.
 func (f *follower) sight(a *longstop.Action) {
-	if a.Request.Owner == longstop.OwnerNone {
-		return
-	}
 	why := unseen(a)
 	switch {
 	case why != "" && f.lost == "":

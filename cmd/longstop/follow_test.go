@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"strconv"
@@ -265,6 +266,39 @@ func TestInterruptCancels(t *testing.T) {
 	}
 }
 
+// Who interrupts before the gateway has said anything has cancelled what it then names.
+func TestInterruptBeforeAnIdCancels(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	asked, interrupted, cancelled := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	s.on(runPath, func(w http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-interrupted
+		w.Header().Set("Content-Type", longstop.FollowType)
+		flush := http.NewResponseController(w).Flush
+		flush()
+		for _, a := range []*longstop.Action{anAction(), anAction(ended(3))} {
+			text, _ := json.Marshal(a)
+			fmt.Fprintf(w, "action 0 %d\n%s", len(text), text)
+			flush()
+			<-cancelled
+		}
+	})
+	s.stream("POST /api/v1/actions/act_01KB6Y3T0000Q2M/cancel", func(_ *http.Request, send sender) {
+		close(cancelled)
+		send("result", 0, anAction())
+	})
+	c := s.start("run", "web-1", "--", "true")
+	<-asked
+	c.Process.Signal(os.Interrupt)
+	c.err.await(t, "it is cancelled as soon as it has an id")
+	close(interrupted)
+	if status := c.status(t); status != 3 {
+		t.Errorf("status %d: %s", status, c.err)
+	}
+	c.err.await(t, "cancelling act_01KB6Y3T0000Q2M")
+}
+
 func TestSecondInterruptLeaves(t *testing.T) {
 	t.Parallel()
 	s := newScript(t)
@@ -348,6 +382,37 @@ func TestGatewayStopped(t *testing.T) {
 	status, _, err := s.run("run", "web-1", "--", "true")
 	if status != 253 || !strings.Contains(err, "the gateway was stopped · act_01KB6Y3T0000Q2M is left") {
 		t.Errorf("%d %s", status, err)
+	}
+}
+
+// What is said of an action that is left is what is known of it: one that was never sent does not go on anywhere, and
+// nobody sees a direct one.
+func TestWhatIsLeftIsNotSaidToGoOn(t *testing.T) {
+	t.Parallel()
+	direct := func(a *longstop.Action) {
+		a.Request.Owner, a.Launch.State = longstop.OwnerNone, longstop.LaunchAccepted
+		a.Alive, a.Outcome, a.UnknownBecause, a.Observation = longstop.AliveUnknown, longstop.OutcomeUnknown, longstop.NoOwner, nil
+		a.Workload = longstop.Workload{State: longstop.WorkloadNone}
+	}
+	for _, c := range []struct {
+		edit func(*longstop.Action)
+		says string
+	}{
+		{func(a *longstop.Action) {
+			a.Approval.State, a.Request.Lifetime = longstop.ApprovalPending, longstop.Detached
+			a.Launch.State, a.Workload, a.Observation = longstop.LaunchNotAttempted, longstop.Workload{State: longstop.WorkloadNone}, nil
+		}, "is left: nothing of it was sent yet"},
+		{func(a *longstop.Action) { a.Launch.State = longstop.LaunchSent }, "is left: whether it began is not known"},
+		{direct, "is left: whether it goes on is not known"},
+	} {
+		s := newScript(t)
+		s.stream(runPath, func(r *http.Request, send sender) {
+			send("action", 0, anAction(c.edit))
+			send("error", 0, &longstop.Error{Code: longstop.CodeStopped, Message: "the gateway was stopped"})
+		})
+		if status, _, err := s.run("run", "web-1", "--", "true"); status != 253 || !strings.Contains(err, c.says) || strings.Contains(err, "cannot be asked") {
+			t.Errorf("%s: %d %s", c.says, status, err)
+		}
 	}
 }
 

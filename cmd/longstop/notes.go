@@ -55,6 +55,10 @@ func changed(prev, next *longstop.Action, now time.Time) []string {
 		case longstop.CancelRefused:
 			say("%s refused to cancel: %s", host, because(c.Because))
 		case longstop.CancelUnconfirmed:
+			if next.Request.Owner == longstop.OwnerNone {
+				say("the cancel is not confirmed (%s)", because(c.Because))
+				break
+			}
 			say("%s does not confirm the cancel (%s): it is asked until it answers", host, because(c.Because))
 		}
 	}
@@ -71,8 +75,12 @@ func because(s string) string {
 	return plain(s)
 }
 
-// unseen says why the host of an unresolved action cannot be seen now, or "".
+// unseen says why the host of an unresolved action cannot be seen now, or "". Of what nobody owns no host ever
+// says anything: that is no news.
 func unseen(a *longstop.Action) longstop.UnknownReason {
+	if a.Request.Owner == longstop.OwnerNone {
+		return ""
+	}
 	asked := a.Launch.State == longstop.LaunchUnknown && a.Observation != nil && a.Observation.Because != ""
 	if a.Settled() || a.Alive != longstop.AliveUnknown || a.Launch.State != longstop.LaunchAccepted && !asked {
 		return ""
@@ -121,10 +129,12 @@ func unseenSince(a *longstop.Action) longstop.Time {
 
 // mayGoOn says how long a run may go on without word from here.
 func mayGoOn(a *longstop.Action, now time.Time) string {
-	if a.Launch.State == longstop.LaunchUnknown {
+	switch {
+	case a.Launch.State == longstop.LaunchNotAttempted:
+		return "nothing of it was sent yet"
+	case a.Launch.State == longstop.LaunchSent, a.Launch.State == longstop.LaunchUnknown:
 		return "whether it began is not known"
-	}
-	if a.Request.Owner == longstop.OwnerNone {
+	case a.Request.Owner == longstop.OwnerNone:
 		return "whether it goes on is not known: nobody there owns it"
 	}
 	if lease := a.Workload.Lease; a.Request.Lifetime != longstop.Detached && lease != nil && !lease.ExpiresAt.IsZero() {

@@ -133,10 +133,18 @@ func (g *Gateway) Explain(q longstop.PolicyQuestion, peer longstop.Requester) (l
 	return want.verdict.Shown(want.policy), nil
 }
 
+// maxSupposed is how many bytes of a policy an agent may have a request held against: what that takes grows with the
+// policy times the script, and nothing of it can be called off.
+const maxSupposed = 64 << 10
+
 // suppose explains by another policy, or for somebody else: without anything of the host but its name.
 func (g *Gateway) suppose(q longstop.PolicyQuestion, peer longstop.Requester) (longstop.PolicyVerdict, error) {
 	p, by, r := g.policy.Load(), requester(q.Run.By, peer), q.Run.Request
 	if q.Text != nil {
+		if peer.Kind == longstop.RequesterAgent && len(*q.Text) > maxSupposed {
+			return longstop.PolicyVerdict{}, &longstop.Error{Code: longstop.CodeUsage, Message: fmt.Sprintf("the policy has %d bytes, and agents may ask about one of %d at most", len(*q.Text), maxSupposed),
+				Hint: "longstop policy explain without --policy asks the policy that holds"}
+		}
 		var err error
 		if p, err = policy.Parse([]byte(*q.Text)); err != nil {
 			return longstop.PolicyVerdict{}, &longstop.Error{Code: longstop.CodeUsage, Message: "the policy cannot be read: " + err.Error(), Hint: "longstop policy check FILE"}

@@ -340,6 +340,13 @@ func TestPolicyExplains(t *testing.T) {
 			t.Errorf("by %q: %+v %v", text, v, err)
 		}
 	}
+	long := "default: deny\n" + strings.Repeat("#", 64<<10)
+	if _, err := b.Explain(longstop.PolicyQuestion{Run: run, Text: &long}, agent); longstop.CodeOf(err) != longstop.CodeUsage {
+		t.Errorf("by a long policy of an agent: %v", err)
+	}
+	if v, err := b.Explain(longstop.PolicyQuestion{Run: run, Text: &long}, operator); err != nil || v.Decision != "deny" {
+		t.Errorf("by a long policy of the operator: %+v %v", v, err)
+	}
 	c, err := b.CheckPolicy([]byte("default: maybe\nrule: 1\n"))
 	b.must(err)
 	if len(c.Problems) != 2 || c.Digest != "" || c.Problems[0].Line != 1 || c.Problems[0].Column != 10 || c.Problems[1].Line != 2 {

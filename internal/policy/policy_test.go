@@ -177,6 +177,7 @@ func TestPatterns(t *testing.T) {
 	}{
 		{"web-1", "web-1", true}, {"web-1", "web-10", false}, {"web-*", "web-", true}, {"*", "", true}, {"?", "", false}, {"?", "ü", true},
 		{"*migrate*", "do-migrate.sh", true}, {"*a*b", "xaxbxab", true}, {"*a*b", "xaxbxa", false}, {"a*a", "a", false}, {"**", "x", true},
+		{"?ß*", "üßen", true}, {"*?", "ü", true}, {"??", "ü", false}, {"*ß?", "üßßö", true},
 	} {
 		if got := pattern(c.pattern).matches(c.text); got != c.want {
 			t.Errorf("%s on %s: %v", c.pattern, c.text, got)

@@ -343,6 +343,10 @@ func (s *scripts) name(name string) {
 	if name == "" || s.names[name] {
 		return
 	}
+	if len(name) > maxName {
+		s.dynamic("a program's name is longer than one can be" + s.place())
+		return
+	}
 	mark(&s.names, name)
 	line, column := s.at.lineAndColumn()
 	s.out.Commands = append(s.out.Commands, Command{Name: name, Part: s.at.part, Line: line, Column: column})

@@ -164,6 +164,15 @@ func TestReadingIsBounded(t *testing.T) {
 			t.Logf("%d × %q: %s", n, deep, time.Since(begun))
 		}
 	}
+	// A pattern and a name of any length would be compared for hours.
+	if _, err := parsePattern("*" + strings.Repeat("a", maxName)); err == nil {
+		t.Error("a pattern longer than any name is taken")
+	}
+	for _, r := range []longstop.Request{{Script: strings.Repeat("a", maxName+1)}, {Argv: []string{"/bin/" + strings.Repeat("a", maxName+1)}}} {
+		if read := Read(&r); read.Dynamic == "" || len(read.Commands) != 0 {
+			t.Errorf("a program's name that is too long: %d commands, dynamic %q", len(read.Commands), read.Dynamic)
+		}
+	}
 	nested := "a"
 	for range 200 {
 		nested = "sh -c '" + strings.ReplaceAll(nested, "'", `'\''`) + "'"

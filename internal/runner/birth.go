@@ -144,7 +144,7 @@ func (b *birth) heed(report int) (ended bool, failure *longstop.LaunchError) {
 		return false, failureOf(failed)
 	}
 	if err != nil && state < gate.Opened {
-		return true, &longstop.LaunchError{Step: "gate", Message: "the process that was to become the work died before it was let through"}
+		return true, diedEarly()
 	}
 	return err != nil, nil
 }
@@ -156,7 +156,10 @@ func (b *birth) identity() *longstop.Main {
 // open lets the gate through and waits until it was exec'd or could not be.
 func (b *birth) open(report int) *longstop.LaunchError {
 	defer b.stream.close()
-	if _, err := b.stream.file.Write([]byte{1}); err != nil {
+	switch _, err := b.stream.file.Write([]byte{1}); {
+	case errors.Is(err, unix.EPIPE):
+		return diedEarly()
+	case err != nil:
 		return launchError("gate", "", err)
 	}
 	fault.At("owner.opened")
@@ -166,6 +169,10 @@ func (b *birth) open(report int) *longstop.LaunchError {
 			return failure
 		}
 	}
+}
+
+func diedEarly() *longstop.LaunchError {
+	return &longstop.LaunchError{Step: "gate", Message: "the process that was to become the work died before it was let through"}
 }
 
 // failureOf puts what a gate said of itself into a record's words.
