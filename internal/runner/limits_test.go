@@ -68,6 +68,27 @@ func TestLimitsOfARunOnThisKernel(t *testing.T) {
 	}
 }
 
+// A limit on memory that is too small for exec itself ends the work, and not its owner, whose memory the work's gate
+// would share without one.
+func TestLimitsOfMemoryTooSmallToExecute(t *testing.T) {
+	t.Parallel()
+	home, err := cgroupHome()
+	if err != nil {
+		t.Skipf("skipped: no cgroup can be made here (it can as root): %v", err)
+	}
+	all := boundary.Holdable(home.Dir[:strings.LastIndexByte(home.Dir, '/')])
+	if offer := all[slices.IndexFunc(all, func(o longstop.LimitOffer) bool { return o.Name == "memory_bytes" })]; !offer.Can {
+		t.Skip("skipped: " + offer.Because)
+	}
+	l := newLab(t)
+	sub := l.request(longstop.Request{Argv: append([]string{"/bin/true"}, slices.Repeat([]string{strings.Repeat("x", 100<<10)}, 10)...),
+		Limits: &longstop.Limits{MemoryBytes: 128 << 10}, Leftover: longstop.LeftoverKill, Owner: longstop.OwnerRunner})
+	l.trySubmit(sub) // its launch may fail
+	if rec := l.final(sub.RunID); rec.Writer.Kind != longstop.WriterOwner || rec.State == longstop.WorkloadLost {
+		t.Errorf("%s", show(rec))
+	}
+}
+
 // What hello says of each boundary names every limit once, and why where it cannot be held.
 func TestHelloSaysWhichLimitsHold(t *testing.T) {
 	t.Parallel()
