@@ -78,7 +78,7 @@ func (e *Entry) check() error {
 		return fmt.Errorf("time %v is out of range", e.At)
 	case !isWord(string(e.Kind)):
 		return fmt.Errorf("kind %q: want 1 to 64 of a-z and _", e.Kind)
-	case len(e.Body) > 0 && !valid(e.Body):
+	case len(e.Body) > 0 && !json.Valid(e.Body):
 		return errors.New("body is not JSON")
 	}
 	for _, raw := range e.Raw {
