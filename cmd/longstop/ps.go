@@ -20,8 +20,8 @@ func (a *app) psVerb() *cobra.Command {
 		Short: "What is running, and what is not known",
 		Long: `List what runs, and what is not known: actions of which the host may still have something to say, and
 those that were lost. -a lists those that are over, too. LIFETIME tells a detached run, which goes on until it
-ends or is cancelled, from a leased one; ALIVE answers whether something of it still runs, OUTCOME what came
-of it, SEEN how old that knowledge is; "!" says why it cannot be newer.`,
+ends or is cancelled, from a leased one, and from a direct one, which nobody owns; ALIVE answers whether something
+of it still runs, OUTCOME what came of it, SEEN how old that knowledge is; "!" says why it cannot be newer.`,
 		Args: exactly(),
 		RunE: func(c *cobra.Command, _ []string) error { return a.ps(c.Context(), f) },
 	}
@@ -146,7 +146,7 @@ func psTable(list []longstop.Action, now time.Time, columns int) *table {
 		if ids != nil {
 			id = ids[i]
 		}
-		t.row(remark, id, plain(action.Host), plain(string(action.Request.Lifetime)), string(action.Alive), words(string(action.Outcome)), state(action),
+		t.row(remark, id, plain(action.Host), lifetime(&action.Request), string(action.Alive), words(string(action.Outcome)), state(action),
 			lasted(action, now), seen(action, now), command(&action.Request))
 	}
 	return t
@@ -274,4 +274,12 @@ func auditTable(list []longstop.Action, now time.Time) *table {
 			words(string(a.Outcome)), state(a), words(string(a.Cancel.State)), command(&a.Request))
 	}
 	return t
+}
+
+// lifetime is what holds a run's life. What nobody owns has no lease, whatever was asked for.
+func lifetime(r *longstop.Request) string {
+	if r.Owner == longstop.OwnerNone {
+		return "direct"
+	}
+	return plain(string(r.Lifetime))
 }
