@@ -135,7 +135,7 @@ func (g *Gateway) Explain(q longstop.PolicyQuestion, peer longstop.Requester) (l
 
 // maxSupposed is how many bytes of a policy an agent may have a request held against: what that takes grows with the
 // policy times the script, and nothing of it can be called off.
-const maxSupposed = 64 << 10
+const maxSupposed = 16 << 10
 
 // suppose explains by another policy, or for somebody else: without anything of the host but its name.
 func (g *Gateway) suppose(q longstop.PolicyQuestion, peer longstop.Requester) (longstop.PolicyVerdict, error) {

@@ -340,7 +340,7 @@ func TestPolicyExplains(t *testing.T) {
 			t.Errorf("by %q: %+v %v", text, v, err)
 		}
 	}
-	long := "default: deny\n" + strings.Repeat("#", 64<<10)
+	long := "default: deny\n" + strings.Repeat("#", 16<<10)
 	if _, err := b.Explain(longstop.PolicyQuestion{Run: run, Text: &long}, agent); longstop.CodeOf(err) != longstop.CodeUsage {
 		t.Errorf("by a long policy of an agent: %v", err)
 	}
