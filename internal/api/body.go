@@ -29,10 +29,13 @@ func readJSON(w http.ResponseWriter, r *http.Request, into any) error {
 		return usage("the request's body could not be read: %v", err)
 	}
 	if err := wire.Strict(data, into); err != nil {
-		return usage("the request's body: %v", err)
+		return &longstop.Error{Code: longstop.CodeUsage, Message: fmt.Sprintf("the request's body: %v", err), Hint: otherVersion}
 	}
 	return nil
 }
+
+// otherVersion is why a command of ours would send what is not understood.
+const otherVersion = "is the command of another version than the gateway? longstop version shows both; after longstop daemon stop (runs go on) the next command starts its own"
 
 // noBody refuses a body where none belongs.
 func noBody(r *http.Request) error {
