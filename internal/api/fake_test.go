@@ -44,6 +44,8 @@ type fake struct {
 	ended    map[string]bool  // streams whose end was told
 
 	revoked atomic.Bool // the one token
+	lasts   int32       // how often it is known before it is revoked; 0: for as long as it is not
+	asked   atomic.Int32
 	known   []longstop.KnownApprover
 	entries []longstop.JournalEntry
 }
@@ -319,7 +321,8 @@ func (f *fake) Raw(context.Context, string) ([]gateway.RawAnswer, error) {
 
 // Agent knows one token.
 func (f *fake) Agent(_ context.Context, token string) (longstop.Requester, error) {
-	if token != "lst_scout" || f.revoked.Load() {
+	asked := f.asked.Add(1)
+	if token != "lst_scout" || f.revoked.Load() || f.lasts > 0 && asked > f.lasts {
 		return longstop.Requester{}, &longstop.Error{Code: longstop.CodeTokenRefused, Message: "the token is not known here", Hint: "longstop token create NAME"}
 	}
 	return longstop.Requester{Kind: longstop.RequesterAgent, Name: "scout", Via: "http"}, nil
