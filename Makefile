@@ -41,7 +41,7 @@ sim: ## the simulation of the laws over SEEDS seeds (10000), half of them at a t
 hosts: build bin/faults/longstop-runner ## tests on real hosts in namespaces, and fault tests (root)
 	@test/packages hosts
 	@[ "$$(id -u)" = 0 ] || echo "hosts: not root: these tests will skip themselves" >&2
-	LONGSTOP_HOSTS=$$([ "$$(id -u)" != 0 ] || echo require) $(GO) test -tags hosts -p 1 -parallel 6 -timeout 12m $(GOTESTFLAGS) ./test/...
+	LONGSTOP_HOSTS=$$([ "$$(id -u)" != 0 ] || echo require) $(GO) test -tags hosts -p 1 -parallel 6 -timeout 12m $(GOTESTFLAGS) ./test/hosts ./test/rig
 	LONGSTOP_TRIES=1000 $(GO) test -run TestLaw7ReuseAThousandTimes $(GOTESTFLAGS) ./internal/runner
 	GO=$(GO) test/faults $(GOTESTFLAGS)
 	GO=$(GO) test/uml || [ $$? = 3 ]
