@@ -46,6 +46,7 @@ type fake struct {
 	revoked atomic.Bool // the one token
 	lasts   int32       // how often it is known before it is revoked; 0: for as long as it is not
 	asked   atomic.Int32
+	onAsked func(times int32)
 	known   []longstop.KnownApprover
 	entries []longstop.JournalEntry
 }
@@ -322,6 +323,9 @@ func (f *fake) Raw(context.Context, string) ([]gateway.RawAnswer, error) {
 // Agent knows one token.
 func (f *fake) Agent(_ context.Context, token string) (longstop.Requester, error) {
 	asked := f.asked.Add(1)
+	if f.onAsked != nil {
+		f.onAsked(asked)
+	}
 	if token != "lst_scout" || f.revoked.Load() || f.lasts > 0 && asked > f.lasts {
 		return longstop.Requester{}, &longstop.Error{Code: longstop.CodeTokenRefused, Message: "the token is not known here", Hint: "longstop token create NAME"}
 	}

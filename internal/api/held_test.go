@@ -79,10 +79,21 @@ func TestPointWhoHoldsGoesOn(t *testing.T) {
 		f.revoked.Store(header == nil)
 		c, s := serve(t, f)
 		s.beat = time.Millisecond
-		timer := time.AfterFunc(50*time.Millisecond, func() { f.finish(0) })
-		defer timer.Stop()
+		if header != nil { // over only after it was asked again, twice
+			f.onAsked = func(times int32) {
+				if times == 3 {
+					f.finish(0)
+				}
+			}
+		} else { // nobody is to be asked: nothing tells of a beat
+			timer := time.AfterFunc(50*time.Millisecond, func() { f.finish(0) })
+			defer timer.Stop()
+		}
 		if resp, got := raw(t, c, "GET", "/api/v1/actions/0001/wait", "", header...); resp.StatusCode != http.StatusOK {
 			t.Errorf("%v: %d %s", header, resp.StatusCode, got)
+		}
+		if times := f.asked.Load(); header == nil && times != 0 {
+			t.Errorf("who has no token was asked for one %d times", times)
 		}
 	}
 }
